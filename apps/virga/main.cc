@@ -1,0 +1,84 @@
+#include <algorithm>
+#include <cstdio>
+#include <exception>
+#include <fmt/format.h>
+
+#include "command.h"
+
+namespace {
+
+using virga::command::Context;
+
+constexpr int kFailure = 1;
+constexpr int kWrongUsage = 2;
+
+struct Subcommand {
+  const char* name;
+  void (*add)(CLI::App& app, Context& context);
+  bool takes_command;  // words behind "--"
+};
+
+constexpr Subcommand kSubcommands[] = {
+#ifdef VIRGA_COMMAND_TRAIN
+    {"train", virga::command::add_train, false},
+#endif
+    {"run", virga::command::add_run, true},
+    {"lab", virga::command::add_lab, true},
+    {"doctor", virga::command::add_doctor, false},
+};
+
+// Everything behind the first "--" is somebody else's command line; CLI11 never sees it.
+std::vector<std::string> split_command(int argc, char** argv, Context& context) {
+  std::vector<std::string> words(argv + 1, argv + argc);
+  const auto mark = std::find(words.begin(), words.end(), "--");
+  if (mark != words.end()) context.command.assign(mark + 1, words.end());
+  words.erase(mark, words.end());
+  std::reverse(words.begin(), words.end());  // the order in which CLI11 wants a vector
+  return words;
+}
+
+// Runs before the callback of the subcommand.
+void check_command(const Subcommand& subcommand, const Context& context) {
+  if (subcommand.takes_command && context.command.empty()) {
+    throw CLI::ValidationError(
+        subcommand.name,
+        "say what to run: virga " + std::string(subcommand.name) + " [flags] -- command...");
+  }
+  if (!subcommand.takes_command && !context.command.empty()) {
+    throw CLI::ValidationError(subcommand.name, "takes no command behind --");
+  }
+}
+
+std::string usage_error(const CLI::App*, const CLI::Error& error) {
+  return fmt::format("virga: {}\nRun it with --help for the flags.\n", error.what());
+}
+
+int run(int argc, char** argv) {
+  Context context;
+  CLI::App app("Trains deep-learning models across machines joined by ordinary networks.", "virga");
+  app.require_subcommand(1);
+  app.failure_message(usage_error);
+  for (const Subcommand& subcommand : kSubcommands) {
+    subcommand.add(app, context);
+    app.get_subcommand(subcommand.name)->parse_complete_callback([&subcommand, &context] {
+      check_command(subcommand, context);
+    });
+  }
+  try {
+    app.parse(split_command(argc, argv, context));
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error) == 0 ? 0 : kWrongUsage;
+  }
+  return context.exit_status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "virga: %s\n", error.what());
+    return kFailure;
+  }
+}

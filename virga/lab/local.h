@@ -1,0 +1,13 @@
+#pragma once
+
+#include "virga/lab/crew.h"
+
+// Ranks on this machine, without namespaces: what `virga run` does.
+namespace virga::lab {
+
+// Starts `command` once per rank (1..1024) with the environment of torchrun: all on one host,
+// meeting at 127.0.0.1 on a port that was free just now, as was the one above it. They die with the
+// calling thread. Returns when all have ended.
+CrewResult run_local(int ranks, const Arguments& command, const CrewOptions& options);
+
+}  // namespace virga::lab
