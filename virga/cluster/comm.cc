@@ -1,0 +1,101 @@
+#include "virga/cluster/comm.h"
+
+#include <exception>
+#include <vector>
+
+namespace virga::cluster {
+
+Comm::Comm(net::Transport& transport, Worker& worker, Topology topology, Epoch epoch)
+    : transport_(transport), worker_(worker), topology_(std::move(topology)), epoch_(epoch) {
+  require(topology_.world_size() == transport.world_size(), "the topology knows {} ranks, the transport {}",
+          topology_.world_size(), transport.world_size());
+  transport_.set_arrival_check([this](const net::Header& header) { return ring_.check(header); });
+  transport_.set_failure_listener([this](const Error& error) { note_failure(error); });
+}
+
+Comm::~Comm() {
+  transport_.set_arrival_check(nullptr);
+  transport_.set_failure_listener(nullptr);
+}
+
+std::unique_ptr<Operation> Comm::begin(const Group& group, const OpDescriptor& descriptor) {
+  if (failure_) throw *failure_;
+  require(group.contains(rank()), "rank {} starts a {} on a group that it is no member of", rank(),
+          net::to_string(descriptor.kind));
+  require(group.ranks().back() < world_size(), "a group names rank {} of a job of {}", group.ranks().back(),
+          world_size());
+  net::Header header;
+  header.kind = descriptor.kind;
+  header.dtype = descriptor.dtype;
+  header.epoch = epoch_;
+  header.operation = next_operation_[group.hash()]++;
+  header.elements = descriptor.elements;
+  header.options = descriptor.options;
+  header.source = rank();
+  header.root = descriptor.root;
+  header.group = group.hash();
+  header.codec = descriptor.codec;
+  auto operation = std::make_unique<Operation>(*this, header, Deadline(loop().now() + timeout_));
+  transport_.recheck_waiting(header.operation);  // what came before this rank knew what it would be
+  return operation;
+}
+
+void Comm::abort(const Error& reason) {
+  if (failure_) return;
+  failure_ = reason;
+  const std::vector<Operation*> running(running_.begin(), running_.end());
+  for (Operation* operation : running) operation->scope().cancel(reason);
+}
+
+void Comm::note_failure(const Error& error) {
+  if (failure_) return;
+  abort(error);
+  if (reporter_) reporter_(error);
+}
+
+Operation::Operation(Comm& comm, const net::Header& header, Deadline deadline)
+    : comm_(comm), header_(header), deadline_(deadline), record_(comm.ring_.begin(header, comm.loop().now())) {
+  position_ = comm_.running_.insert(comm_.running_.end(), this);
+}
+
+Operation::~Operation() { comm_.running_.erase(position_); }
+
+Task<void> Operation::send(Rank to, uint64_t chunk, net::ConstBuffer payload) {
+  scope_.throw_if_cancelled();
+  net::Header header = header_;
+  header.chunk = chunk;
+  record_.bytes_sent += payload.bytes;
+  net::TransferPtr transfer = comm_.transport_.send(to, header, payload);
+  co_await net::finish(comm_.transport_, std::move(transfer), deadline_, scope_);
+}
+
+Task<void> Operation::receive(Rank from, uint64_t chunk, net::Buffer payload) {
+  scope_.throw_if_cancelled();
+  net::Header header = header_;
+  header.chunk = chunk;
+  net::TransferPtr transfer = comm_.transport_.receive(from, header, payload);
+  co_await net::finish(comm_.transport_, std::move(transfer), deadline_, scope_);
+  record_.bytes_received += payload.bytes;
+}
+
+Task<void> Operation::complete(std::unique_ptr<Operation> self, Task<void> algorithm) {
+  std::optional<Error> failure;
+  try {
+    co_await std::move(algorithm);
+  } catch (const Error& error) {
+    failure = error;
+  } catch (const std::exception& error) {
+    failure = Error(ErrorCode::kCancelled, error.what());
+  }
+  Comm& comm = self->comm_;
+  const Time now = comm.loop().now();
+  if (!failure) {
+    comm.ring_.end(self->record_, OperationRing::State::kDone, now);
+    co_return;
+  }
+  comm.ring_.end(self->record_, OperationRing::State::kFailed, now, failure->what());
+  comm.note_failure(*failure);
+  throw comm.failure() ? *comm.failure() : *failure;
+}
+
+}  // namespace virga::cluster

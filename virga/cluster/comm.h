@@ -1,0 +1,115 @@
+#pragma once
+
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "virga/cluster/group.h"
+#include "virga/cluster/operation_ring.h"
+#include "virga/cluster/topology.h"
+#include "virga/net/transport.h"
+#include "virga/runtime/worker.h"
+
+namespace virga::cluster {
+
+class Operation;
+
+// What an operation is, beyond its number: everything here must be equal on all members of the group.
+struct OpDescriptor {
+  net::OpKind kind;
+  DType dtype = DType::kFloat32;
+  uint64_t elements = 0;
+  Rank root = -1;
+  uint32_t codec = 0;
+  uint64_t options = 0;
+};
+
+// One rank's membership in the job during one epoch: what collectives run on. It is the same object on real and on
+// simulated networks. Loop thread only.
+//
+// The first failure ends the epoch: it is reported (so that the control plane can tell all other ranks), every running
+// operation fails with it, and later ones throw it at once.
+class Comm {
+ public:
+  Comm(net::Transport& transport, Worker& worker, Topology topology, Epoch epoch = 1);
+  ~Comm();
+  Comm(const Comm&) = delete;
+  Comm& operator=(const Comm&) = delete;
+
+  net::Transport& transport() { return transport_; }
+  Worker& worker() { return worker_; }
+  Loop& loop() { return transport_.loop(); }
+  const Topology& topology() const { return topology_; }
+  Rank rank() const { return transport_.rank(); }
+  int world_size() const { return transport_.world_size(); }
+  Epoch epoch() const { return epoch_; }
+  const OperationRing& ring() const { return ring_; }
+
+  // How long one operation may take; the default for all that begin from now on.
+  void set_timeout(Duration timeout) { timeout_ = timeout; }
+  Duration timeout() const { return timeout_; }
+
+  // Starts an operation on a group that this rank belongs to. Its number is drawn here: members must begin their operations on
+  // a group in the same order. Throws what ended the epoch, if something did.
+  std::unique_ptr<Operation> begin(const Group& group, const OpDescriptor& descriptor);
+
+  // Ends the epoch from outside (the control plane, a lost peer, the user). The first reason wins.
+  void abort(const Error& reason);
+  const std::optional<Error>& failure() const { return failure_; }
+
+  // Told of the first failure that this rank notices itself; not of what abort() brought.
+  void set_failure_reporter(std::function<void(const Error&)> reporter) { reporter_ = std::move(reporter); }
+
+ private:
+  friend class Operation;
+  void note_failure(const Error& error);
+
+  net::Transport& transport_;
+  Worker& worker_;
+  const Topology topology_;
+  const Epoch epoch_;
+  Duration timeout_ = std::chrono::seconds(60);
+  OperationRing ring_;
+  std::map<uint32_t, OpNumber> next_operation_;  // by group hash
+  std::list<Operation*> running_;
+  std::optional<Error> failure_;
+  std::function<void(const Error&)> reporter_;
+};
+
+// A running operation: what an algorithm sends and receives through. It stamps every message with the operation's header, and
+// every wait with its deadline.
+class Operation {
+ public:
+  Operation(Comm& comm, const net::Header& header, Deadline deadline);
+  ~Operation();
+  Operation(const Operation&) = delete;
+  Operation& operator=(const Operation&) = delete;
+
+  Comm& comm() { return comm_; }
+  CancelScope& scope() { return scope_; }
+  const net::Header& header() const { return header_; }
+
+  Task<void> send(Rank to, uint64_t chunk, net::ConstBuffer payload);
+  Task<void> receive(Rank from, uint64_t chunk, net::Buffer payload);
+  // Heavy work on elements, off the loop; see Worker::run.
+  Task<void> work(size_t bytes_touched, std::function<void()> work) {
+    return comm_.worker_.run(bytes_touched, std::move(work));
+  }
+
+  // Runs the algorithm to its end and settles the operation: a failure is noted in the ring and ends the epoch.
+  // `self` keeps the operation alive meanwhile.
+  static Task<void> complete(std::unique_ptr<Operation> self, Task<void> algorithm);
+
+ private:
+  Comm& comm_;
+  net::Header header_;
+  Deadline deadline_;
+  CancelScope scope_;
+  OperationRing::Record& record_;
+  std::list<Operation*>::iterator position_;
+};
+
+}  // namespace virga::cluster
