@@ -53,6 +53,7 @@ void Mailbox::arrive(std::unique_ptr<Arrival> arrival) {
   }
   waiting_bytes_ += arrival->bytes();
   ++waiting_messages_;
+  arrival->keep();
   waiting_[address].push_back(std::move(arrival));
 }
 

@@ -21,6 +21,8 @@ class Arrival {
 
   // Moves the payload to the receive's buffer and finishes it, now or later.
   virtual void deliver(const TransferPtr& receive) = 0;
+  // Called once if nobody expects the message yet: whatever is only lent by the network must now be made to last.
+  virtual void keep() {}
 
  private:
   const Header header_;
@@ -53,6 +55,9 @@ class Mailbox {
   void give_up_peer(Rank peer, const Error& reason);
 
   void recheck_waiting(OpNumber operation);
+
+  // Whether some receive still waits for its message.
+  bool expects_anything() const { return !receives_.empty(); }
 
  private:
   struct Address {
