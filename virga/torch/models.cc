@@ -11,19 +11,30 @@
 namespace virga::train {
 namespace {
 
+// Layers are listed in braces, not in parentheses: braces fix the order in which they are made and
+// so draw their initial values; it is the order that Python has, too.
 namespace nn = torch::nn;
 using torch::Tensor;
 
 nn::Sequential mlp() {
-  return nn::Sequential(nn::Flatten(), nn::Linear(784, 2048), nn::ReLU(), nn::Linear(2048, 1024),
-                        nn::ReLU(), nn::Linear(1024, data::kClasses));
+  return nn::Sequential{nn::Flatten(), nn::Linear(784, 2048),
+                        nn::ReLU(),    nn::Linear(2048, 1024),
+                        nn::ReLU(),    nn::Linear(1024, data::kClasses)};
 }
 
 nn::Sequential lenet5() {
-  return nn::Sequential(nn::Conv2d(nn::Conv2dOptions(1, 6, 5).padding(2)), nn::ReLU(),
-                        nn::MaxPool2d(2), nn::Conv2d(nn::Conv2dOptions(6, 16, 5)), nn::ReLU(),
-                        nn::MaxPool2d(2), nn::Flatten(), nn::Linear(400, 120), nn::ReLU(),
-                        nn::Linear(120, 84), nn::ReLU(), nn::Linear(84, data::kClasses));
+  return nn::Sequential{nn::Conv2d(nn::Conv2dOptions(1, 6, 5).padding(2)),
+                        nn::ReLU(),
+                        nn::MaxPool2d(2),
+                        nn::Conv2d(nn::Conv2dOptions(6, 16, 5)),
+                        nn::ReLU(),
+                        nn::MaxPool2d(2),
+                        nn::Flatten(),
+                        nn::Linear(400, 120),
+                        nn::ReLU(),
+                        nn::Linear(120, 84),
+                        nn::ReLU(),
+                        nn::Linear(84, data::kClasses)};
 }
 
 // A convolution without bias (a BatchNorm follows), initialised as the ResNet paper says (He et al.
@@ -40,11 +51,11 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
 class BasicBlock : public nn::Module {
  public:
   BasicBlock(int64_t in, int64_t out, int64_t stride)
-      : body_(convolution(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(),
-              convolution(out, out, 3, 1), nn::BatchNorm2d(out)) {
+      : body_{convolution(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(),
+              convolution(out, out, 3, 1), nn::BatchNorm2d(out)} {
     register_module("body", body_);
     if (stride == 1 && in == out) return;
-    shortcut_ = nn::Sequential(convolution(in, out, 1, stride), nn::BatchNorm2d(out));
+    shortcut_ = nn::Sequential{convolution(in, out, 1, stride), nn::BatchNorm2d(out)};
     register_module("shortcut", shortcut_);
   }
 
@@ -61,7 +72,7 @@ class BasicBlock : public nn::Module {
 // A 3x3 stem, then for each width `blocks` blocks (the first of every width but the first halves
 // the image), average pooling and one linear layer.
 nn::Sequential resnet(const std::vector<int64_t>& widths, int blocks) {
-  nn::Sequential layers(convolution(3, widths[0], 3, 1), nn::BatchNorm2d(widths[0]), nn::ReLU());
+  nn::Sequential layers{convolution(3, widths[0], 3, 1), nn::BatchNorm2d(widths[0]), nn::ReLU()};
   int64_t in = widths[0];
   for (int64_t width : widths) {
     for (int block = 0; block < blocks; ++block) {
