@@ -1,0 +1,86 @@
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "virga/base/half.h"
+#include "virga/base/random.h"
+
+// The judge: every algorithm again, in one process and plain loops, with the order of summation that the algorithm promises. It
+// shares no arithmetic with the library.
+namespace virga::reference {
+
+using Vectors = std::vector<std::vector<float>>;  // one a rank
+
+inline Vectors random_vectors(int ranks, size_t elements, uint64_t seed) {
+  Vectors vectors(ranks, std::vector<float>(elements));
+  for (int rank = 0; rank < ranks; ++rank) {
+    Random random(seed, rank);
+    for (float& x : vectors[rank]) x = static_cast<float>(random.uniform() - 0.5) * static_cast<float>(1 << random.below(8));
+  }
+  return vectors;
+}
+
+// Start of part i when n elements are cut in `parts`, the first n % parts of them one longer.
+inline size_t cut(size_t n, size_t parts, size_t i) { return n / parts * i + (i < n % parts ? i : n % parts); }
+
+inline size_t part_of(size_t n, size_t parts, size_t element) {
+  size_t part = 0;
+  while (part + 1 < parts && cut(n, parts, part + 1) <= element) ++part;
+  return part;
+}
+
+constexpr size_t kSlice = 262144;
+
+// Ring over `members` vectors of one length.
+inline std::vector<float> ring(const Vectors& members, float scale, bool half) {
+  const size_t n = members.size(), elements = members[0].size();
+  std::vector<float> result(elements);
+  for (size_t e = 0; e < elements; ++e) {
+    const size_t begin = e / kSlice * kSlice;
+    const size_t length = begin + kSlice < elements ? kSlice : elements - begin;
+    const size_t segment = part_of(length, n, e - begin);
+    const auto round = [](float x) { return half_to_float(float_to_half(x)); };
+    float sum = 0;
+    for (size_t step = 1; step <= n; ++step) {
+      float x = members[(segment + step) % n][e];
+      if (half && scale != 1.0f) x *= scale;
+      sum = step == 1 ? x : sum + x;
+      if (half) sum = round(sum);
+    }
+    result[e] = half || scale == 1.0f ? sum : sum * scale;
+  }
+  return result;
+}
+
+inline std::vector<float> sum_in_order(const Vectors& members) {
+  std::vector<float> sum = members[0];
+  for (size_t m = 1; m < members.size(); ++m) {
+    for (size_t e = 0; e < sum.size(); ++e) sum[e] += members[m][e];
+  }
+  return sum;
+}
+
+// ranks_per_host: the layout; ranks are numbered host by host.
+inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, float scale,
+                                       bool half) {
+  Vectors hosts;
+  size_t rank = 0, owners = ranks_per_host[0];
+  for (int count : ranks_per_host) {
+    hosts.push_back(sum_in_order(Vectors(ranks.begin() + rank, ranks.begin() + rank + count)));
+    rank += count;
+    if (static_cast<size_t>(count) < owners) owners = count;
+  }
+  const size_t elements = ranks[0].size();
+  std::vector<float> result(elements);
+  for (size_t owner = 0; owner < owners; ++owner) {
+    const size_t begin = cut(elements, owners, owner), end = cut(elements, owners, owner + 1);
+    Vectors shards;
+    for (const auto& host : hosts) shards.emplace_back(host.begin() + begin, host.begin() + end);
+    const std::vector<float> shard = ring(shards, scale, half);
+    std::copy(shard.begin(), shard.end(), result.begin() + begin);
+  }
+  return result;
+}
+
+}  // namespace virga::reference

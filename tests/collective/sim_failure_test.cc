@@ -1,0 +1,133 @@
+#include <gtest/gtest.h>
+
+#include "collective/reference.h"
+#include "virga/cluster/sim_job.h"
+#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/barrier/dissemination.h"
+#include "virga/collective/broadcast/chain.h"
+
+namespace virga::collective {
+namespace {
+
+using cluster::SimJob;
+using namespace std::chrono_literals;
+
+net::sim::Options four_by_two(uint64_t seed) {
+  net::sim::Options options;
+  options.ranks_per_host = {2, 2, 2, 2};
+  options.seed = seed;
+  return options;
+}
+
+// Repeats allreduces until one fails.
+Task<void> reduce_for_ever(Comm& comm, std::vector<float>& data) {
+  while (true) co_await allreduce_hierarchical(comm, FloatVector(std::span(data)), AllreduceOptions());
+}
+
+enum class Fault { kKill, kPause, kCut };
+
+class EveryFault : public ::testing::TestWithParam<Fault> {
+ protected:
+  static void strike(SimJob& job, Rank victim) {
+    switch (GetParam()) {
+      case Fault::kKill: return job.kill(victim);
+      case Fault::kPause: return job.pause(victim);
+      case Fault::kCut: return job.cut(job.world().host_of(victim));
+    }
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Sim, EveryFault, ::testing::Values(Fault::kKill, Fault::kPause, Fault::kCut));
+
+// Whenever a rank is lost, every survivor ends with an error that names one of the lost, in bounded time.
+TEST_P(EveryFault, EverySurvivorNamesTheCulprit) {
+  for (int moment = 0; moment < 40; ++moment) {
+    SCOPED_TRACE(moment);
+    SimJob job(four_by_two(moment));
+    const Rank victim = moment % 8;
+    auto data = reference::random_vectors(8, 50'000, moment);
+    const Time strike_at = 137us * (moment + 1);
+    job.loop().call_at(strike_at, [&] { strike(job, victim); });
+    const auto outcomes = job.run([&](Comm& comm) { return reduce_for_ever(comm, data[comm.rank()]); });
+    EXPECT_LT(job.loop().now(), strike_at + 15s);
+    for (Rank rank = 0; rank < job.size(); ++rank) {
+      ASSERT_TRUE(outcomes[rank].has_value());
+      if (!job.world().responsive(rank)) continue;
+      const Rank culprit = outcomes[rank]->culprit();
+      ASSERT_GE(culprit, 0) << outcomes[rank]->what();
+      EXPECT_FALSE(job.world().responsive(culprit)) << "rank " << rank << " blames: " << outcomes[rank]->what();
+    }
+  }
+}
+
+TEST(Disagreement, DifferentSizesNameTheDifferenceOnEveryRank) {
+  SimJob job(four_by_two(1));
+  auto data = reference::random_vectors(8, 1000, 1);
+  data[5].resize(999);
+  const auto outcomes = job.run([&](Comm& comm) {
+    return allreduce_hierarchical(comm, FloatVector(std::span(data[comm.rank()])), AllreduceOptions());
+  });
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->code(), ErrorCode::kMismatch);
+    EXPECT_NE(std::string(outcome->what()).find("elements"), std::string::npos) << outcome->what();
+  }
+}
+
+TEST(Disagreement, DifferentOperationsAndRoots) {
+  SimJob job(four_by_two(1));
+  auto data = reference::random_vectors(8, 1000, 1);
+  const auto outcomes = job.run([&](Comm& comm) {
+    const FloatVector mine{std::span(data[comm.rank()])};
+    if (comm.rank() == 6) return broadcast(comm, comm.topology().world(), 0, mine.buffer());
+    return allreduce_hierarchical(comm, mine, AllreduceOptions());
+  });
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->code(), ErrorCode::kMismatch) << outcome->what();
+    EXPECT_NE(std::string(outcome->what()).find("broadcast"), std::string::npos) << outcome->what();
+  }
+  SimJob roots(four_by_two(2));
+  // A root may have sent all it had before anybody could object; the next operation tells it.
+  const auto split = roots.run([&](Comm& comm) -> Task<void> {
+    const FloatVector mine{std::span(data[comm.rank()])};
+    co_await broadcast(comm, comm.topology().world(), comm.rank() < 4 ? 0 : 3, mine.buffer());
+    co_await barrier(comm, comm.topology().world());
+  });
+  for (const auto& outcome : split) {
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_NE(std::string(outcome->what()).find("root"), std::string::npos) << outcome->what();
+  }
+}
+
+TEST(Disagreement, ARankThatNeverComesIsNamedAtTheDeadline) {
+  net::sim::Options options;
+  options.ranks_per_host = {1, 1};
+  SimJob job(options);
+  auto data = reference::random_vectors(2, 1000, 1);
+  const auto outcomes = job.run([&](Comm& comm) -> Task<void> {
+    comm.set_timeout(5s);
+    if (comm.rank() == 1) co_return;
+    co_await allreduce_hierarchical(comm, FloatVector(std::span(data[0])), AllreduceOptions());
+  });
+  ASSERT_TRUE(outcomes[0].has_value());
+  EXPECT_EQ(outcomes[0]->code(), ErrorCode::kDeadlineExceeded);
+  EXPECT_EQ(outcomes[0]->culprit(), 1);
+  EXPECT_LT(job.loop().now(), 6s);
+}
+
+TEST(WrongUse, ThrowsBeforeAnythingIsSent) {
+  net::sim::Options options;
+  options.ranks_per_host = {1, 1};
+  SimJob job(options);
+  std::vector<float> data(10);
+  Comm& comm = job.comm(0);
+  const FloatVector vector{std::span(data)};
+  EXPECT_THROW(broadcast(comm, comm.topology().world(), 7, vector.buffer()), Error);
+  EXPECT_THROW(allreduce_ring(comm, Group({1}), vector, AllreduceOptions()), Error);
+  EXPECT_THROW(allreduce_ring(comm, comm.topology().world(), vector, AllreduceOptions(1, DType::kInt64)), Error);
+  EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
+}
+
+}  // namespace
+}  // namespace virga::collective

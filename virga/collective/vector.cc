@@ -1,0 +1,36 @@
+#include "virga/collective/vector.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "virga/runtime/task_group.h"
+
+namespace virga::collective {
+namespace {
+
+struct Turnstile {
+  std::function<Task<void>(size_t)> lane;
+  size_t next = 0;
+  size_t count = 0;
+};
+
+Task<void> walk(std::shared_ptr<Turnstile> turnstile, CancelScope& scope) {
+  while (turnstile->next < turnstile->count) {
+    scope.throw_if_cancelled();
+    const size_t index = turnstile->next++;
+    co_await turnstile->lane(index);
+  }
+}
+
+}  // namespace
+
+Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane) {
+  auto turnstile = std::make_shared<Turnstile>();
+  turnstile->lane = std::move(lane);
+  turnstile->count = count;
+  std::vector<Task<void>> walkers;
+  for (size_t i = 0; i < std::min(width, count); ++i) walkers.push_back(walk(turnstile, scope));
+  co_await when_all(std::move(walkers), &scope);
+}
+
+}  // namespace virga::collective
