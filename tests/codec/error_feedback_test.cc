@@ -1,0 +1,98 @@
+#include "virga/codec/error_feedback.h"
+
+#include <bit>
+#include <cmath>
+#include <gtest/gtest.h>
+#include <vector>
+
+#include "virga/base/error.h"
+#include "virga/base/random.h"
+#include "virga/codec/density.h"
+
+namespace virga::codec {
+namespace {
+
+std::vector<float> normals(size_t n, uint64_t seed) {
+  Random random(seed);
+  std::vector<float> x(n);
+  for (float& value : x) value = static_cast<float>(random.normal());
+  return x;
+}
+
+std::vector<float> residual_of(const ErrorFeedback& feedback) {
+  return {feedback.residual().begin(), feedback.residual().end()};
+}
+
+// For every element and every step: what was sent and what stays make what was there, to the bit.
+TEST(ErrorFeedback, NothingIsLost) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (size_t n : {size_t{1}, size_t{7}, size_t{9}, size_t{65537}}) {
+      ErrorFeedback feedback(n);
+      const SparseFormat format(n, k_for_density(n, 0.01), dtype);
+      std::vector<std::byte> bytes(format.payload_bytes());
+      for (uint64_t step = 0; step < 4; ++step) {
+        const std::vector<float> gradient = normals(n, step + 1);
+        std::vector<float> expected = residual_of(feedback);
+        for (size_t i = 0; i < n; ++i) expected[i] += gradient[i] * 0.25f;
+        ASSERT_TRUE(feedback.compress(gradient, 0.25f, format, bytes));
+        std::vector<float> sum = residual_of(feedback);
+        ASSERT_TRUE(format.decode_add(bytes, sum));
+        ASSERT_EQ(sum, expected);
+      }
+    }
+  }
+}
+
+TEST(ErrorFeedback, RestoreGivesBackWhatWasSent) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    ErrorFeedback feedback(1000);
+    const SparseFormat format(1000, 10, dtype);
+    std::vector<std::byte> bytes(format.payload_bytes());
+    const std::vector<float> gradient = normals(1000, 1);
+    feedback.compress(gradient, 1.0f, format, bytes);
+    feedback.restore_last();
+    EXPECT_EQ(residual_of(feedback), gradient);
+    feedback.restore_last();  // only once
+    EXPECT_EQ(residual_of(feedback), gradient);
+  }
+}
+
+TEST(ErrorFeedback, NonFiniteGradientPoisonsTheMessageOnly) {
+  ErrorFeedback feedback(100);
+  const SparseFormat format(100, 3, DType::kFloat16);
+  std::vector<std::byte> bytes(format.payload_bytes());
+  feedback.compress(normals(100, 1), 1.0f, format, bytes);
+  const std::vector<float> before = residual_of(feedback);
+  std::vector<float> gradient = normals(100, 2);
+  gradient[99] = INFINITY;
+  EXPECT_FALSE(feedback.compress(gradient, 1.0f, format, bytes));
+  EXPECT_FALSE(format.validate(bytes).finite());
+  feedback.restore_last();  // nothing was sent, nothing comes back
+  EXPECT_EQ(residual_of(feedback), before);
+}
+
+TEST(ErrorFeedback, WrongUseChangesNothing) {
+  ErrorFeedback feedback(100);
+  const std::vector<float> gradient = normals(100, 1);
+  const SparseFormat format(100, 3, DType::kFloat16), other(99, 3, DType::kFloat16);
+  std::vector<std::byte> bytes(format.payload_bytes()), other_bytes(other.payload_bytes());
+  EXPECT_THROW(feedback.compress(normals(99, 1), 1, format, bytes), Error);
+  EXPECT_THROW(feedback.compress(gradient, 1, other, other_bytes), Error);
+  EXPECT_THROW(feedback.compress(gradient, 1, format, std::span(bytes).first(5)), Error);
+  EXPECT_THROW(feedback.set_residual(std::vector<float>(99)), Error);
+  EXPECT_THROW(feedback.set_residual(std::vector<float>(100, std::nanf(""))), Error);
+  EXPECT_EQ(residual_of(feedback), std::vector<float>(100));
+  feedback.set_residual(gradient);
+  EXPECT_EQ(residual_of(feedback), gradient);
+}
+
+TEST(ErrorFeedback, EmptyVector) {
+  ErrorFeedback feedback(0);
+  const SparseFormat format(0, 0, DType::kFloat32);
+  std::vector<std::byte> bytes(format.payload_bytes());
+  EXPECT_TRUE(feedback.compress({}, 1, format, bytes));
+  EXPECT_TRUE(format.decode_add(bytes, {}));
+}
+
+}  // namespace
+}  // namespace virga::codec

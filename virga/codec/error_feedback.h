@@ -1,0 +1,51 @@
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <vector>
+
+#include "virga/codec/sparse_format.h"
+#include "virga/kernel/topk.h"
+
+namespace virga::codec {
+
+// Error feedback around top-k: what a message leaves out stays in the residual and is sent later.
+// Source: Stich et al., "Sparsified SGD with memory" (2018); Karimireddy et al., "Error feedback
+// fixes SignSGD" (2019).
+//
+// Memory: n floats, and the workspace of kernel::TopK. Not thread-safe.
+class ErrorFeedback {
+ public:
+  // n elements, the residual is zero.
+  explicit ErrorFeedback(size_t n) : residual_(n) {}
+
+  // Movable, not copyable: the last selection refers to the workspace.
+  ErrorFeedback(ErrorFeedback&&) = default;
+  ErrorFeedback& operator=(ErrorFeedback&&) = default;
+
+  // Packs the top format.k() of residual + gradient * scale into `out` and keeps the rest: for
+  // every element, sent + residual afterwards equals residual + gradient * scale before, bit for
+  // bit (rounded once where an fp16 or bf16 value saturates). Where NaN or Inf comes up, returns
+  // false, writes the poison message and leaves the residual exactly as it was. gradient and format
+  // must be of n elements, out of format.payload_bytes(): kInvalidArgument otherwise, before
+  // anything changes.
+  bool compress(std::span<const float> gradient, float scale, const SparseFormat& format,
+                std::span<std::byte> out);
+
+  // Adds what the last compress sent back to the residual, for a step that is skipped on all ranks:
+  // the residual is then what compress accumulated, and nothing is lost. A second call, or one
+  // after a poison message, does nothing.
+  void restore_last();
+
+  std::span<const float> residual() const { return residual_; }
+
+  // For checkpoints. Must be finite and of n elements: kNonFinite, kInvalidArgument otherwise.
+  void set_residual(std::span<const float> residual);
+
+ private:
+  std::vector<float> residual_;
+  kernel::TopK topk_;
+  kernel::Selection last_;  // spans into topk_
+};
+
+}  // namespace virga::codec
