@@ -15,6 +15,7 @@ struct Flags {
 };
 
 int run_lab(Flags flags, const Context& context) {
+  if (!flags.json.empty()) lab::require_writable(flags.json);
   const lab::InterruptSignals signals;
   flags.lab.crew.interrupt_fd = signals.fd();
   lab::Lab lab(flags.lab);

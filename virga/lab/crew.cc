@@ -105,12 +105,18 @@ bool Crew::all_ended() const {
   return std::all_of(members_.begin(), members_.end(), [](const auto& m) { return m->ended(); });
 }
 
-bool Crew::wait_for_output(int rank, std::string_view text, double seconds) {
-  require(options_.output == Output::kCapture, "wait_for_output needs Output::kCapture");
+const std::string& Crew::output(int rank) const {
+  require(options_.output == Output::kCapture,
+          "output of ranks is kept with Output::kCapture only");
   require(rank >= 0 && rank < size(), "there is no rank {} among {}", rank, size());
+  return members_[rank]->exit.output;
+}
+
+bool Crew::wait_for_output(int rank, std::string_view text, double seconds) {
+  const std::string& written = output(rank);
   const Member& member = *members_[rank];
   const auto deadline = after<Clock>(Clock::now(), seconds);
-  while (member.exit.output.find(text) == std::string::npos) {
+  while (written.find(text) == std::string::npos) {
     if (member.ended() || Clock::now() >= deadline) return false;
     step(deadline);
   }

@@ -58,6 +58,9 @@ class Crew {
   // has ended.
   void signal(int rank, int signal_number);
 
+  // What a rank has written so far (Output::kCapture).
+  const std::string& output(int rank) const;
+
   // Drives the crew until a rank has written `text` (Output::kCapture only). False when it ended or
   // the time ran out before that.
   bool wait_for_output(int rank, std::string_view text, double seconds);

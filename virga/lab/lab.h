@@ -54,6 +54,8 @@ class Lab {
     return crew_.wait_for_output(rank, text, seconds);
   }
 
+  const std::string& output(int rank) const { return crew_.output(rank); }
+
   // Waits for all ranks, then reads the counters.
   Report wait();
 

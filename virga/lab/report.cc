@@ -29,6 +29,18 @@ Json rank_json(int rank, int host, const RankExit& exit) {
   return {{"rank", rank}, {"host", host}, {"exit_status", exit.status}, {"signal", signal}};
 }
 
+std::string temporary_name(const std::string& path) {
+  return fmt::format("{}.{}.tmp", path, ::getpid());
+}
+
+FileDescriptor create(const std::string& path) {
+  return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
+}
+
+[[noreturn]] void fail_to_write(const std::string& path, int error) {
+  fail(ErrorCode::kUnavailable, "can't write '{}': {}", path, std::strerror(error));
+}
+
 }  // namespace
 
 std::string to_json(const Report& report) {
@@ -48,15 +60,22 @@ std::string to_json(const Report& report) {
 }
 
 void write_atomically(const std::string& path, const std::string& content) {
-  const std::string temporary = fmt::format("{}.{}.tmp", path, ::getpid());
-  const FileDescriptor file(
-      ::open(temporary.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
-  const bool written = file.valid() && ::write(file.get(), content.data(), content.size()) ==
-                                           static_cast<ssize_t>(content.size());
-  if (written && ::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const std::string temporary = temporary_name(path);
+  const FileDescriptor file = create(temporary);
+  const ssize_t written = file.valid() ? ::write(file.get(), content.data(), content.size()) : -1;
+  if (written == static_cast<ssize_t>(content.size()) &&
+      ::rename(temporary.c_str(), path.c_str()) == 0) {
+    return;
+  }
   const int error = errno;
   ::unlink(temporary.c_str());
-  fail(ErrorCode::kUnavailable, "can't write '{}': {}", path, std::strerror(error));
+  fail_to_write(path, error);
+}
+
+void require_writable(const std::string& path) {
+  const std::string temporary = temporary_name(path);
+  if (!create(temporary).valid()) fail_to_write(path, errno);
+  ::unlink(temporary.c_str());
 }
 
 }  // namespace virga::lab

@@ -33,4 +33,7 @@ std::string to_json(const Report& report);
 // Writes a file in one go: readers see the old one or the whole new one. Throws kUnavailable.
 void write_atomically(const std::string& path, const std::string& content);
 
+// Throws kUnavailable if write_atomically() would: better before a long run than after it.
+void require_writable(const std::string& path);
+
 }  // namespace virga::lab
