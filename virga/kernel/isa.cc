@@ -1,5 +1,9 @@
 #include "virga/kernel/isa.h"
 
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+
 #include <atomic>
 
 #include "virga/base/error.h"
@@ -11,6 +15,14 @@ std::atomic<Isa>& active() {
   static std::atomic<Isa> isa = best_isa();
   return isa;
 }
+
+#if defined(__x86_64__)
+// clang-14's __builtin_cpu_supports does not know f16c.
+bool has_f16c() {
+  unsigned eax, ebx, ecx, edx;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & bit_F16C) != 0;
+}
+#endif
 
 }  // namespace
 
@@ -29,8 +41,8 @@ std::string_view to_string(Isa isa) {
 bool is_supported(Isa isa) {
   if (isa == Isa::kScalar) return true;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c") &&
-                    __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
+  const bool avx2 = __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("bmi") &&
+                    __builtin_cpu_supports("bmi2");
   if (isa == Isa::kAvx2) return avx2;
   return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
