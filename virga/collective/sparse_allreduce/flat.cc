@@ -11,7 +11,7 @@
 namespace virga::collective {
 
 Task<void> sparse_allreduce_flat(Comm& comm, Group group, FloatVector data, SparseOptions options,
-                                 codec::ErrorFeedback& feedback) {
+                                 Selector& selector) {
   sparse_format(data.elements, options);  // throws on options that can't be followed, before anything is sent
   cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
   descriptor.codec = static_cast<uint32_t>(options.value_dtype);
@@ -19,7 +19,7 @@ Task<void> sparse_allreduce_flat(Comm& comm, Group group, FloatVector data, Spar
   auto op = comm.begin(group, descriptor);
   Operation& running = *op;
   return Operation::complete(std::move(op),
-                             exchange_selected(running, 0, std::move(group), data, options, feedback));
+                             exchange_selected(running, 0, std::move(group), data, options, selector));
 }
 
 }  // namespace virga::collective

@@ -23,7 +23,7 @@ namespace {
 
 enum Phase : unsigned { kReduceInside = 0, kAcross = 1, kGatherInside = 2 };
 
-Task<void> hitopk(Operation& op, FloatVector data, SparseOptions options, codec::ErrorFeedback& feedback) {
+Task<void> hitopk(Operation& op, FloatVector data, SparseOptions options, Selector& selector) {
   const cluster::Topology& topology = op.comm().topology();
   const Rank rank = op.comm().rank();
   const Group host = topology.same_host(rank);
@@ -31,7 +31,7 @@ Task<void> hitopk(Operation& op, FloatVector data, SparseOptions options, codec:
   co_await reduce_scatter_direct(op, kReduceInside, host, owners, data);
   if (local < owners) {
     const FloatVector shard = data.part(pattern::shard(data.elements, owners, local));
-    co_await exchange_selected(op, kAcross, topology.across_hosts(local), shard, options, feedback);
+    co_await exchange_selected(op, kAcross, topology.across_hosts(local), shard, options, selector);
   }
   co_await allgather_direct(op, kGatherInside, host, owners, data);
 }
@@ -44,18 +44,18 @@ size_t hitopk_residual_elements(const cluster::Topology& topology, Rank rank, si
 }
 
 Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options,
-                                   codec::ErrorFeedback& feedback) {
+                                   Selector& selector) {
   sparse_format(data.elements, options);  // throws on options that can't be followed, before anything is sent
   const size_t expected = hitopk_residual_elements(comm.topology(), comm.rank(), data.elements);
-  require(data.phantom() || feedback.residual().size() == expected,
+  require(data.phantom() || selector.feedback.residual().size() == expected,
           "hitopk: the residual of rank {} has {} elements where its shard has {}", comm.rank(),
-          feedback.residual().size(), expected);
+          selector.feedback.residual().size(), expected);
   cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
   descriptor.codec = static_cast<uint32_t>(options.value_dtype);
   descriptor.options = fingerprint(options) ^ uint64_t{1} << 63;
   auto op = comm.begin(comm.topology().world(), descriptor);
   Operation& running = *op;
-  return Operation::complete(std::move(op), hitopk(running, data, options, feedback));
+  return Operation::complete(std::move(op), hitopk(running, data, options, selector));
 }
 
 }  // namespace virga::collective

@@ -11,6 +11,6 @@ size_t hitopk_residual_elements(const cluster::Topology& topology, Rank rank, si
 // Hierarchical sparse allreduce over the whole job, in place: dense inside hosts, top-k across them; the same bits on all
 // ranks. feedback has hitopk_residual_elements() elements.
 Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options,
-                                   codec::ErrorFeedback& feedback);
+                                   Selector& selector);
 
 }  // namespace virga::collective

@@ -55,14 +55,18 @@ uint64_t fingerprint(const SparseOptions& options) {
 }
 
 Task<void> exchange_selected(Operation& op, unsigned phase, Group group, FloatVector data, SparseOptions options,
-                             codec::ErrorFeedback& feedback) {
+                             Selector& selector) {
   const codec::SparseFormat format = sparse_format(data.elements, options);
   if (data.elements == 0) co_return;
   Messages messages(format, group.size(), data.phantom());
   const int me = group.member(op.comm().rank());
+  const Clock& clock = op.comm().loop().clock();
   const size_t compress_bytes = 6 * data.bytes();
   co_await op.work(compress_bytes, [&] {
-    if (!data.phantom()) feedback.compress(data.span(), options.scale, format, messages.of(me));
+    if (data.phantom()) return;
+    const Time begin = clock.now();
+    selector.feedback.compress(data.span(), options.scale, format, messages.of(me));
+    selector.time += clock.now() - begin;
   });
   co_await allgatherv_direct(op, phase, group, messages.sizes(), messages.buffer());
   const size_t add_bytes = data.bytes() + 4 * messages.buffer().bytes;

@@ -1,0 +1,210 @@
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <numeric>
+
+#include "collective/reference.h"
+#include "virga/cluster/sim_job.h"
+#include "virga/collective/sparse_allreduce/flat.h"
+#include "virga/collective/sparse_allreduce/hitopk.h"
+
+namespace virga::collective {
+namespace {
+
+using cluster::SimJob;
+using reference::Vectors;
+
+float rounded(float x, DType dtype) {
+  if (dtype == DType::kFloat16) return half_to_float(float_to_half(std::clamp(x, -65504.0f, 65504.0f)));
+  if (dtype == DType::kBFloat16) return bfloat16_to_float(float_to_bfloat16(x));
+  return x;
+}
+
+// One member's step of top-k with error feedback by sorting everything: what it sends, dense.
+std::vector<float> select(std::vector<float>& residual, const std::vector<float>& gradient, float scale,
+                          double density, DType dtype) {
+  const size_t n = gradient.size();
+  std::vector<float> sent(n, 0.0f);
+  if (n == 0) return sent;
+  for (size_t i = 0; i < n; ++i) residual[i] += gradient[i] * scale;
+  std::vector<size_t> order(n);
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return std::fabs(residual[a]) > std::fabs(residual[b]); });
+  const size_t k = std::clamp<size_t>(std::llround(density * static_cast<double>(n)), 1, n);
+  for (size_t i = 0; i < k; ++i) {
+    sent[order[i]] = rounded(residual[order[i]], dtype);
+    residual[order[i]] -= sent[order[i]];
+  }
+  return sent;
+}
+
+// The sum starts from zeros and takes members in order.
+std::vector<float> sum_from_zero(const Vectors& members) {
+  std::vector<float> sum(members[0].size(), 0.0f);
+  for (const auto& member : members) {
+    for (size_t e = 0; e < sum.size(); ++e) {
+      if (member[e] != 0.0f) sum[e] += member[e];
+    }
+  }
+  return sum;
+}
+
+std::vector<int> flat_layout(int ranks) { return std::vector<int>(ranks, 1); }
+
+// hitopk in plain loops; residuals[host] covers the whole vector. Flat top-k is the case of one rank a host.
+std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>& ranks_per_host, Vectors& residuals,
+                                    const SparseOptions& options) {
+  const size_t elements = ranks[0].size();
+  const size_t owners = *std::min_element(ranks_per_host.begin(), ranks_per_host.end());
+  Vectors hosts;
+  size_t rank = 0;
+  for (int count : ranks_per_host) {
+    hosts.push_back(reference::sum_in_order(Vectors(ranks.begin() + rank, ranks.begin() + rank + count)));
+    rank += count;
+  }
+  std::vector<float> result(elements);
+  for (size_t owner = 0; owner < owners; ++owner) {
+    const size_t begin = reference::cut(elements, owners, owner), end = reference::cut(elements, owners, owner + 1);
+    Vectors sent;
+    for (size_t host = 0; host < hosts.size(); ++host) {
+      std::vector<float> shard(hosts[host].begin() + begin, hosts[host].begin() + end);
+      std::vector<float> residual(residuals[host].begin() + begin, residuals[host].begin() + end);
+      sent.push_back(select(residual, shard, options.scale, options.density, options.value_dtype));
+      std::copy(residual.begin(), residual.end(), residuals[host].begin() + begin);
+    }
+    const auto sum = sum_from_zero(sent);
+    std::copy(sum.begin(), sum.end(), result.begin() + begin);
+  }
+  return result;
+}
+
+void expect_same(const std::vector<float>& actual, const std::vector<float>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  for (size_t e = 0; e < actual.size(); ++e) ASSERT_EQ(actual[e], expected[e]) << "element " << e;
+}
+
+net::sim::Options world(const std::vector<int>& ranks_per_host, uint64_t seed) {
+  net::sim::Options options;
+  options.ranks_per_host = ranks_per_host;
+  options.seed = seed;
+  options.latency_jitter = 2;
+  return options;
+}
+
+const std::vector<std::vector<int>> kLayouts = {{1},          {2},       {1, 1},    {2, 1},       {1, 1, 1},
+                                                {2, 2},       {1, 3},    {5},       {1, 1, 1, 1}, {2, 3},
+                                                {2, 2, 2, 1}, {3, 1, 3}, {4, 4},    {3, 2, 4},    {2, 3, 3, 1}};
+
+class SparseOnEveryLayout : public ::testing::TestWithParam<size_t> {
+ protected:
+  const std::vector<int>& layout() const { return kLayouts[GetParam()]; }
+  int ranks() const { return std::accumulate(layout().begin(), layout().end(), 0); }
+};
+INSTANTIATE_TEST_SUITE_P(Sim, SparseOnEveryLayout, ::testing::Range(size_t{0}, kLayouts.size()));
+
+// Three steps, so that residuals matter; sizes around every border; densities from one element to all.
+TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (double density : {1e-9, 0.01, 0.3, 1.0}) {
+      for (size_t elements : {0, 1, 5, 3001, 70'000}) {
+        if (elements == 70'000 && density != 0.01) continue;
+        SCOPED_TRACE(fmt::format("{} density {} elements {}", to_string(dtype), density, elements));
+        const SparseOptions options(density, dtype, 1.0f / static_cast<float>(ranks()));
+        SimJob job(world(layout(), elements));
+        std::vector<Selector> selectors;
+        for (Rank r = 0; r < ranks(); ++r) {
+          selectors.emplace_back(hitopk_residual_elements(job.comm(r).topology(), r, elements));
+        }
+        Vectors residuals(layout().size(), std::vector<float>(elements));
+        for (int step = 0; step < 3; ++step) {
+          const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+          Vectors results = gradients;
+          job.run_or_throw([&](Comm& comm) {
+            const FloatVector data{std::span(results[comm.rank()])};
+            return sparse_allreduce_hitopk(comm, data, options, selectors[comm.rank()]);
+          });
+          const auto expected = hitopk_reference(gradients, layout(), residuals, options);
+          for (const auto& result : results) expect_same(result, expected);
+        }
+      }
+    }
+  }
+}
+
+TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
+  const size_t elements = 5003;
+  const SparseOptions options(0.01, DType::kFloat16, 1.0f / static_cast<float>(ranks()));
+  SimJob job(world(layout(), 3));
+  std::vector<Selector> selectors;
+  for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
+  Vectors residuals(ranks(), std::vector<float>(elements));
+  for (int step = 0; step < 3; ++step) {
+    const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+    Vectors results = gradients;
+    job.run_or_throw([&](Comm& comm) {
+      return sparse_allreduce_flat(comm, comm.topology().world(), FloatVector{std::span(results[comm.rank()])}, options,
+                                   selectors[comm.rank()]);
+    });
+    const auto expected = hitopk_reference(gradients, flat_layout(ranks()), residuals, options);
+    for (const auto& result : results) expect_same(result, expected);
+  }
+}
+
+// One rank's NaN reaches every rank, whatever the layout, and no residual becomes non-finite.
+TEST_P(SparseOnEveryLayout, NonFiniteReachesEveryRankAndNoResidual) {
+  const size_t elements = 1000;
+  const SparseOptions options(0.01, DType::kFloat16, 1.0f);
+  for (float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    SimJob job(world(layout(), 3));
+    std::vector<Selector> selectors;
+    for (Rank r = 0; r < ranks(); ++r) {
+      selectors.emplace_back(hitopk_residual_elements(job.comm(r).topology(), r, elements));
+    }
+    Vectors data = reference::random_vectors(ranks(), elements, 1);
+    data.back()[517] = poison;
+    job.run_or_throw([&](Comm& comm) {
+      return sparse_allreduce_hitopk(comm, FloatVector{std::span(data[comm.rank()])}, options, selectors[comm.rank()]);
+    });
+    for (const auto& result : data) {
+      EXPECT_TRUE(std::any_of(result.begin(), result.end(), [](float x) { return !std::isfinite(x); }));
+    }
+    for (const Selector& selector : selectors) {
+      for (float x : selector.feedback.residual()) ASSERT_TRUE(std::isfinite(x));
+    }
+  }
+}
+
+TEST(SparseTraffic, IsTheFormula) {
+  const size_t elements = 1 << 20;
+  const std::vector<int> layout = {2, 2, 2};
+  const SparseOptions options(0.01, DType::kFloat16, 1.0f);
+  SimJob job(world(layout, 1));
+  job.run_or_throw([&](Comm& comm) -> Task<void> {  // phantom: sizes only
+    Selector none(0);
+    co_await sparse_allreduce_hitopk(comm, FloatVector(nullptr, elements), options, none);
+  });
+  const double formula = 2.0 * 2 * static_cast<double>(sparse_format(elements / 2, options).payload_bytes());
+  for (int host = 0; host < 3; ++host) {
+    EXPECT_NEAR(static_cast<double>(job.world().host_bytes_sent(host)), formula, 0.01 * formula);
+  }
+}
+
+TEST(SparseWrongUse, BadDensitiesAndResidualsThrowAtOnce) {
+  SimJob job(world({1, 1}, 1));
+  std::vector<float> data(10);
+  Selector right(10), wrong(9);
+  const FloatVector vector{std::span(data)};
+  for (double density : {0.0, -0.5, 1.5, std::nan("")}) {
+    const SparseOptions options(density, DType::kFloat16, 1.0f);
+    EXPECT_THROW(sparse_allreduce_hitopk(job.comm(0), vector, options, right), Error) << density;
+  }
+  EXPECT_THROW(sparse_allreduce_hitopk(job.comm(0), vector, SparseOptions(0.1, DType::kFloat16, 1.0f), wrong), Error);
+  EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
+}
+
+}  // namespace
+}  // namespace virga::collective

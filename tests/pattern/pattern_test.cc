@@ -1,0 +1,77 @@
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "virga/pattern/ring.h"
+#include "virga/pattern/shards.h"
+
+namespace virga::pattern {
+namespace {
+
+TEST(Shards, CoverEveryElementOnceAndDifferByOneAtMost) {
+  for (size_t elements : {0, 1, 2, 5, 7, 64, 65537}) {
+    for (int count = 1; count <= 9; ++count) {
+      size_t end = 0, smallest = ~size_t{0}, largest = 0;
+      for (int i = 0; i < count; ++i) {
+        const Range range = shard(elements, count, i);
+        EXPECT_EQ(range.begin, end);
+        end = range.end;
+        smallest = std::min(smallest, range.size());
+        largest = std::max(largest, range.size());
+      }
+      EXPECT_EQ(end, elements);
+      EXPECT_LE(largest - smallest, 1u);
+    }
+  }
+}
+
+TEST(Slices, CoverEveryElementOnce) {
+  for (size_t elements : {0, 1, 99, 100, 101, 1000}) {
+    size_t end = 0;
+    for (size_t i = 0; i < slice_count(elements, 100); ++i) {
+      EXPECT_EQ(slice(elements, i, 100).begin, end);
+      end = slice(elements, i, 100).end;
+    }
+    EXPECT_EQ(end, elements);
+  }
+}
+
+// What a member sends in a step is what its next member receives, and each member ends with all segments.
+TEST(Ring, SendsMatchReceives) {
+  for (int n = 1; n <= 9; ++n) {
+    for (int member = 0; member < n; ++member) {
+      const Ring ring{n, member}, next{n, ring.next()};
+      std::set<int> gathered = {member};
+      for (int step = 0; step + 1 < n; ++step) {
+        EXPECT_EQ(ring.reduce_send(step), next.reduce_receive(step));
+        EXPECT_EQ(ring.gather_send(step), next.gather_receive(step));
+        EXPECT_TRUE(gathered.contains(ring.gather_send(step)));
+        gathered.insert(ring.gather_receive(step));
+      }
+      EXPECT_EQ(static_cast<int>(gathered.size()), n);
+      if (n > 1) {
+        EXPECT_EQ(ring.reduce_receive(n - 2), member);
+      }
+    }
+  }
+}
+
+TEST(Chain, EveryMemberHasItsPlace) {
+  for (int n = 1; n <= 5; ++n) {
+    for (int root = 0; root < n; ++root) {
+      int firsts = 0, lasts = 0;
+      for (int member = 0; member < n; ++member) {
+        const Chain chain{n, root, member};
+        firsts += chain.first();
+        lasts += chain.last();
+        EXPECT_EQ((Chain{n, root, chain.next()}.previous()), member);
+      }
+      EXPECT_EQ(firsts, 1);
+      EXPECT_EQ(lasts, 1);
+      EXPECT_TRUE((Chain{n, root, root}.first()));
+    }
+  }
+}
+
+}  // namespace
+}  // namespace virga::pattern

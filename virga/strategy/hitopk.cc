@@ -1,0 +1,47 @@
+#include "virga/collective/sparse_allreduce/hitopk.h"
+#include "virga/strategy/sparse.h"
+
+namespace virga::strategy {
+namespace {
+
+class HiTopK final : public Sparse {
+ public:
+  explicit HiTopK(const StrategyContext& context)
+      : Sparse(context, shard_sizes(context)), inter_host_bytes_(bytes(context, options_)) {}
+
+  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
+    return collective::sparse_allreduce_hitopk(comm, gradient, options_, selectors_[bucket]);
+  }
+  double inter_host_bytes() const override { return inter_host_bytes_; }
+
+ private:
+  static std::vector<size_t> shard_sizes(const StrategyContext& context) {
+    std::vector<size_t> sizes;
+    for (const plan::Bucket& bucket : context.plan.buckets) {
+      sizes.push_back(
+          collective::hitopk_residual_elements(context.topology, context.rank, bucket.elements.size()));
+    }
+    return sizes;
+  }
+
+  // Each owner on a host sends its shard's message to the owners on the other hosts.
+  static double bytes(const StrategyContext& context, const collective::SparseOptions& options) {
+    const int owners = context.topology.owners_per_host();
+    double payload = 0;
+    for (const plan::Bucket& bucket : context.plan.buckets) {
+      for (int owner = 0; owner < owners; ++owner) {
+        const size_t n = pattern::shard(bucket.elements.size(), owners, owner).size();
+        if (n > 0) payload += static_cast<double>(collective::sparse_format(n, options).payload_bytes());
+      }
+    }
+    return payload * (context.topology.host_count() - 1);
+  }
+
+  const double inter_host_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_hitopk(const StrategyContext& context) { return std::make_unique<HiTopK>(context); }
+
+}  // namespace virga::strategy

@@ -1,0 +1,66 @@
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "virga/collective/vector.h"
+#include "virga/plan/bucket_plan.h"
+
+namespace virga::strategy {
+
+// What a user may set about a strategy; each one reads what concerns it. All of it must be equal on all ranks.
+struct StrategyOptions {
+  double density = 0.01;                 // kept / all, in (0, 1]: topk, hitopk
+  DType value_dtype = DType::kFloat16;   // what selected values travel as: topk, hitopk
+  bool error_feedback = true;            // false only to show what it is good for: topk, hitopk
+};
+
+// How replicas stay in agreement: what becomes of a bucket's gradient between backward and the update. One object a
+// replica; loop thread only.
+//
+// For every step: exchange() once for every bucket, begun in the plan's order on all ranks (they may run side by side), then
+// end_step() once all have ended.
+class Strategy {
+ public:
+  virtual ~Strategy() = default;
+
+  // In: this rank's gradient. Out: the same bits on all ranks, standing for the mean over all ranks. NaN or Inf in any rank's
+  // gradient makes at least one element NaN or Inf on all.
+  virtual Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) = 0;
+
+  // The step is over. `applied` is false when all ranks skip it: what was taken out of residuals goes back.
+  virtual void end_step(bool applied) { (void)applied; }
+
+  // Payload that one host sends to others in a step, by the formula in docs/algorithms.md; the mean over hosts.
+  virtual double inter_host_bytes() const = 0;
+
+  // How long selection took in the last step, on this rank.
+  virtual Duration select_time() const { return Duration::zero(); }
+};
+
+// What a strategy is made of.
+struct StrategyContext {
+  const cluster::Topology& topology;
+  Rank rank;
+  const plan::BucketPlan& plan;
+  const StrategyOptions& options;
+};
+
+struct StrategyEntry {
+  std::string_view name;
+  std::string_view description;
+  std::unique_ptr<Strategy> (*make)(const StrategyContext&);
+};
+
+// All strategies there are.
+const std::vector<StrategyEntry>& strategies();
+
+// Throws kInvalidArgument for an unknown name (the message lists the known ones) or options that can't be followed.
+std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyContext& context);
+
+// The options as text: what must be equal on all ranks, for the start-up check.
+std::string to_text(const StrategyOptions& options);
+
+}  // namespace virga::strategy

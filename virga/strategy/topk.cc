@@ -1,0 +1,45 @@
+#include "virga/collective/sparse_allreduce/flat.h"
+#include "virga/strategy/sparse.h"
+
+namespace virga::strategy {
+namespace {
+
+class TopK final : public Sparse {
+ public:
+  explicit TopK(const StrategyContext& context)
+      : Sparse(context, bucket_sizes(context.plan)), inter_host_bytes_(bytes(context, options_)) {}
+
+  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
+    return collective::sparse_allreduce_flat(comm, comm.topology().world(), gradient, options_, selectors_[bucket]);
+  }
+  double inter_host_bytes() const override { return inter_host_bytes_; }
+
+ private:
+  static std::vector<size_t> bucket_sizes(const plan::BucketPlan& plan) {
+    std::vector<size_t> sizes;
+    for (const plan::Bucket& bucket : plan.buckets) sizes.push_back(bucket.elements.size());
+    return sizes;
+  }
+
+  // Every rank sends its message to every rank of every other host; hosts may differ in size, so take the mean.
+  static double bytes(const StrategyContext& context, const collective::SparseOptions& options) {
+    double messages = 0;
+    for (int host = 0; host < context.topology.host_count(); ++host) {
+      const double ranks = static_cast<double>(context.topology.ranks_of(host).size());
+      messages += ranks * (context.topology.world_size() - ranks);
+    }
+    double payload = 0;
+    for (size_t n : bucket_sizes(context.plan)) {
+      payload += static_cast<double>(collective::sparse_format(n, options).payload_bytes());
+    }
+    return messages * payload / context.topology.host_count();
+  }
+
+  const double inter_host_bytes_;
+};
+
+}  // namespace
+
+std::unique_ptr<Strategy> make_topk(const StrategyContext& context) { return std::make_unique<TopK>(context); }
+
+}  // namespace virga::strategy
