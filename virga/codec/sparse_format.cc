@@ -52,14 +52,24 @@ struct BFloat16 {
   static float load_value(const std::byte* at) { return bfloat16_to_float(load<uint16_t>(at)); }
 };
 
+// A piece of indices at a time, so that the prefetches run ahead of the additions.
 template <class Value>
 void add_values(const EliasFano& coder, std::span<const std::byte> indices, const std::byte* value,
                 float* dst) {
+  uint64_t piece[128];
+  size_t size = 0;
+  const auto add_piece = [&] {
+    for (size_t i = 0; i < size; ++i) dst[piece[i]] += Value::load_value(value + i * Value::kBytes);
+    value += size * Value::kBytes;
+    size = 0;
+  };
   coder.for_each(indices, [&](uint64_t index) {
-    dst[index] += Value::load_value(value);
-    value += Value::kBytes;
+    __builtin_prefetch(dst + index, 1);
+    piece[size++] = index;
+    if (size == std::size(piece)) add_piece();
     return true;
   });
+  add_piece();
 }
 
 uint64_t checked_k(uint64_t n, uint64_t k) {

@@ -49,11 +49,13 @@ bool accumulates_finitely(std::span<const float> gradient, std::span<const float
 
 }  // namespace
 
+// The limit is a function of (n, k) even where an earlier call has left a longer buffer: a small k
+// is then cut early, which keeps the candidates in the cache.
 void TopK::reserve(size_t n, size_t k) {
-  const size_t capacity = std::min(n, 2 * k + 2 * kBlock);
-  if (indices_.size() >= capacity) return;
-  indices_.resize(capacity);
-  values_.resize(capacity);
+  limit_ = std::min(n, 2 * k + 2 * kBlock);
+  if (indices_.size() >= limit_) return;
+  indices_.resize(limit_);
+  values_.resize(limit_);
 }
 
 // A threshold that should let a little more than k of n elements through, or kEverything where a
@@ -62,7 +64,7 @@ void TopK::reserve(size_t n, size_t k) {
 // proportion.
 template <class ValueAt>
 int32_t TopK::estimate_threshold(ValueAt value_at, size_t n, size_t k) {
-  if (n < kMinSampled || k > n / 4) return kEverything;
+  if (n < kMinSampled || k > n / 2) return kEverything;
   const size_t lines = std::min(kMaxLines, n / (16 * kLine));
   const size_t stratum = n / lines;
   sample_.resize(lines * kLine);
@@ -86,7 +88,7 @@ void TopK::gather_all(GatherBlock gather_block, size_t n, size_t k, int32_t thre
   count_ = 0;
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
-    if (count_ + size > indices_.size()) threshold = keep_best(k);
+    if (count_ + size > limit_) threshold = keep_best(k);
     count_ +=
         gather_block(begin, size, threshold, indices_.data() + count_, values_.data() + count_);
   }

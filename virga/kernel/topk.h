@@ -60,6 +60,7 @@ class TopK {
   std::vector<uint32_t> indices_;  // candidates: the first count_ entries
   std::vector<float> values_;
   size_t count_ = 0;
+  size_t limit_ = 0;  // the candidates are cut to k before they would be more than this
   std::vector<float> sample_;
   KthMagnitude kth_;
 };
