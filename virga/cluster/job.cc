@@ -1,0 +1,171 @@
+#include "virga/cluster/job.h"
+
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <thread>
+
+#include "virga/cluster/dump_signal.h"
+#include "virga/cluster/host_identity.h"
+#include "virga/cluster/interface.h"
+#include "virga/net/ucx/transport.h"
+#include "virga/runtime/loop_thread.h"
+
+namespace virga::cluster {
+namespace {
+
+Duration timeout_from_environment(const char* name, Duration otherwise) {
+  const char* text = std::getenv(name);
+  if (text == nullptr || *text == '\0') return otherwise;
+  double seconds = 0;
+  const char* end = text + std::strlen(text);
+  const auto [stop, error] = std::from_chars(text, end, seconds);
+  require(error == std::errc() && stop == end && seconds > 0 && seconds < 1e6,
+          "{}={}: a number of seconds above 0 is wanted", name, text);
+  return from_seconds(seconds);
+}
+
+void print_progress(const std::string& line) { std::fprintf(stderr, "virga: %s\n", line.c_str()); }
+
+Topology topology_of(const std::vector<MemberInfo>& members) {
+  std::vector<std::string> identities;
+  for (const MemberInfo& member : members) identities.push_back(member.host_identity);
+  return Topology(identities);
+}
+
+}  // namespace
+
+// Made and destroyed in the order below: control ends before the loop whose work it aborts.
+struct Job::Impl {
+  explicit Impl(JobOptions options);
+  ~Impl();
+
+  ControlOptions control_options(const JobOptions& options);
+  void open_transport();
+  void connect();
+  void build_comm(const JobOptions& options);
+  std::string describe() const;
+
+  LaunchInfo launch = read_launch_environment();
+  LoopThread loop;
+  ThreadWorker worker{loop.loop()};
+  std::unique_ptr<net::ucx::UcxTransport> transport;
+  std::unique_ptr<Control> control;
+  std::vector<MemberInfo> members;
+  std::unique_ptr<Comm> comm;
+  std::unique_ptr<DumpSignal> dump_signal;
+};
+
+Job::Impl::Impl(JobOptions options) {
+  if (!options.on_progress) options.on_progress = print_progress;
+  try {
+    open_transport();
+    control = std::make_unique<Control>(control_options(options));
+    members = control->meet();
+    loop.call([&] {
+      connect();
+      build_comm(options);
+    });
+    control->set_abort_listener([this](const Abort& abort) {
+      loop.loop().post([this, error = to_error(abort)] { comm->abort(error); });
+    });
+  } catch (...) {
+    loop.call([&] {
+      dump_signal.reset();
+      comm.reset();
+      transport.reset();
+    });
+    throw;
+  }
+}
+
+Job::Impl::~Impl() {
+  control->set_abort_listener(nullptr);
+  control->leave();
+  loop.call([this] {
+    dump_signal.reset();
+    comm.reset();
+    transport.reset();
+  });
+}
+
+void Job::Impl::open_transport() {
+  const std::string interface = launch.rendezvous_host.empty() ? "lo" : interface_towards(launch.rendezvous_host);
+  loop.call([&] {
+    const net::ucx::UcxTransport::Options options(launch.rank, launch.world_size, interface);
+    transport = std::make_unique<net::ucx::UcxTransport>(loop.loop(), options);
+  });
+}
+
+ControlOptions Job::Impl::control_options(const JobOptions& options) {
+  const HostFacts facts = read_host_facts();
+  ControlOptions control;
+  control.world_size = launch.world_size;
+  control.local_world_size = launch.local_world_size;
+  control.job = launch.job;
+  control.rendezvous_host = launch.rendezvous_host;
+  control.rendezvous_port = launch.rendezvous_port;
+  control.meeting_timeout = timeout_from_environment("VIRGA_RENDEZVOUS_TIMEOUT_SECONDS", options.meeting_timeout);
+  control.on_progress = options.on_progress;
+  control.self.rank = launch.rank;
+  control.self.local_rank = launch.local_rank;
+  control.self.host_identity = host_identity(facts);
+  control.self.host_name = facts.host_name;
+  control.self.fingerprint = options.settings;
+  loop.call([&] { control.self.transport_address = transport->address(); });
+  return control;
+}
+
+void Job::Impl::connect() {
+  const std::string& here = members[launch.rank].host_identity;
+  for (const MemberInfo& member : members) {
+    if (member.rank != launch.rank) {
+      transport->connect(member.rank, member.transport_address, member.host_identity == here);
+    }
+  }
+}
+
+void Job::Impl::build_comm(const JobOptions& options) {
+  comm = std::make_unique<Comm>(*transport, worker, topology_of(members));
+  comm->set_timeout(timeout_from_environment("VIRGA_OPERATION_TIMEOUT_SECONDS", options.operation_timeout));
+  comm->set_failure_reporter([this](const Error& error) {
+    if (error.code() == ErrorCode::kDeadlineExceeded) std::fputs(describe().c_str(), stderr);
+    control->report(to_abort(error, comm->epoch()));
+  });
+  dump_signal = std::make_unique<DumpSignal>(loop.loop(), [this] { std::fputs(describe().c_str(), stderr); });
+  const int ranks_here = static_cast<int>(comm->topology().same_host(launch.rank).size());
+  loop.loop().allow_spin(ranks_here <= static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+std::string Job::Impl::describe() const {
+  return fmt::format("virga: rank {} of {} on {}, the last operations:\n{}", launch.rank, launch.world_size,
+                     members[launch.rank].host_name, comm->ring().dump());
+}
+
+Job::Job(JobOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+Job::~Job() = default;
+
+Rank Job::rank() const { return impl_->launch.rank; }
+int Job::world_size() const { return impl_->launch.world_size; }
+int Job::local_world_size() const { return impl_->launch.local_world_size; }
+const Topology& Job::topology() const { return impl_->comm->topology(); }
+const std::vector<MemberInfo>& Job::members() const { return impl_->members; }
+
+std::future<void> Job::start(std::function<Task<void>(Comm&)> make) {
+  return impl_->loop.start([this, make = std::move(make)] { return make(*impl_->comm); });
+}
+
+std::vector<std::string> Job::exchange(std::string_view key, std::string value) {
+  return impl_->control->exchange(key, std::move(value), std::chrono::seconds(60));
+}
+
+void Job::fail_everywhere(const Error& error) { impl_->control->report(to_abort(error, impl_->comm->epoch())); }
+
+std::string Job::dump() {
+  std::string text;
+  impl_->loop.call([&] { text = impl_->describe(); });
+  return text;
+}
+
+}  // namespace virga::cluster
