@@ -80,6 +80,11 @@ class UcxWorld final : public World {
       }
     }
   }
+  ~UcxWorld() override {
+    std::vector<ucx::UcxTransport*> all;
+    for (const auto& transport : transports_) all.push_back(transport.get());
+    ucx::UcxTransport::leave_together(all);
+  }
   Loop& loop() override { return loop_; }
   int size() const override { return static_cast<int>(transports_.size()); }
   Transport& at(Rank rank) override { return *transports_[rank]; }

@@ -1,5 +1,7 @@
 #include "virga/net/ucx/context.h"
 
+#include <sched.h>
+
 #include "virga/net/ucx/status.h"
 
 namespace virga::net::ucx {
@@ -72,6 +74,12 @@ bool Context::progress() {
   return moved > 0;
 }
 
-bool Context::arm() { return halted_ || ucp_worker_arm(worker_) == UCS_OK; }
+bool Context::arm() {
+  if (halted_ || ucp_worker_arm(worker_) == UCS_OK) return true;
+  // A send that waits for room in the receiver's shared memory can't sleep: nobody would wake it. Where ranks outnumber
+  // cores the receiver may need this very core to make that room.
+  sched_yield();
+  return false;
+}
 
 }  // namespace virga::net::ucx

@@ -1,16 +1,24 @@
 // How UcxTransport treats peers that leave, die or are given up, and how it ends itself.
 
-#include <poll.h>
-
 #include <algorithm>
 #include <chrono>
+#include <thread>
 #include <utility>
 
 #include "virga/net/ucx/transport.h"
 
 namespace virga::net::ucx {
 
+namespace {
+
 using namespace std::chrono_literals;
+
+// How long the end of a transport may take: what was sent must leave, but a peer that answers nothing is not waited for.
+constexpr Duration kLongestGoodbye = 2s;
+constexpr Duration kSilence = 200ms;
+constexpr Duration kPause = 100us;
+
+}  // namespace
 
 bool UcxTransport::accepts_from(Rank source) const {
   // A source that can't be is the mailbox's to report.
@@ -69,40 +77,26 @@ void UcxTransport::halt_inside_host(const Error& reason) {
     if (peer.context != &inside_host_) continue;
     if (!peer.lost) peer.lost = reason;
     mailbox_.give_up_peer(peer.rank, *peer.lost);
-    for (Flight& flight : peer.flights) {
-      flight.quarantined = true;
-      flight.transfer->finish(*peer.lost);
-    }
-    in_flight_ -= peer.flights.size();
-    quarantine_.splice(quarantine_.end(), peer.flights);
+    for (Flight& flight : peer.flights) flight.transfer->finish(*peer.lost);
+    quarantine(peer);
   }
 }
 
 UcxTransport::~UcxTransport() {
+  leave_together({this});
   loop_.remove_source(*this);
-  say_goodbye();
-  for (Peer& peer : peers_) {
-    if (!peer.context || peer.context->halted()) continue;
-    peer.endpoint.flush();
-  }
-  const bool flushed = wait_until_settled(2s);
-  for (Peer& peer : peers_) {
-    if (!peer.context || peer.context->halted()) continue;
-    if (peer.context == &between_hosts_) {
-      peer.endpoint.close_by_force();
-    } else if (flushed) {
-      peer.endpoint.close();
-    }
-  }
-  wait_until_settled(500ms);
-  for (Peer& peer : peers_) {
-    in_flight_ -= peer.flights.size();
-    for (Flight& flight : peer.flights) flight.quarantined = true;
-    quarantine_.splice(quarantine_.end(), peer.flights);
-  }
+  // What UCX still holds here belongs to a halted context or to a peer that answered nothing; it goes with its worker.
+  for (Peer& peer : peers_) quarantine(peer);
 }
 
-// So that peers which go on take the end of the connection for what it is.
+void UcxTransport::leave_together(const std::vector<UcxTransport*>& transports) {
+  for (UcxTransport* transport : transports) transport->say_goodbye();
+  const bool flushed = settle(transports);
+  for (UcxTransport* transport : transports) transport->close_endpoints(flushed);
+  settle(transports);
+}
+
+// The goodbye lets peers that go on take the end of the connection for what it is.
 void UcxTransport::say_goodbye() {
   for (Peer& peer : peers_) {
     if (!peer.endpoint.is_open() || peer.lost || peer.context->halted()) continue;
@@ -110,21 +104,45 @@ void UcxTransport::say_goodbye() {
     void* const request =
         ucp_am_send_nbx(peer.endpoint.handle(), Inlet::kGoodbye, &rank_, sizeof rank_, nullptr, 0, &params);
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
+    peer.endpoint.flush();
   }
 }
 
-bool UcxTransport::wait_until_settled(Duration limit) {
-  const auto end = std::chrono::steady_clock::now() + limit;
-  while (true) {
-    bool settled = true;
-    for (Peer& peer : peers_) settled &= peer.endpoint.settled() || peer.context->halted();
-    if (settled) return true;
-    if (std::chrono::steady_clock::now() >= end) return false;
-    const bool worked = inside_host_.progress() | between_hosts_.progress();
-    if (worked || !inside_host_.arm() || !between_hosts_.arm()) continue;
-    pollfd wait{events_.descriptor(), POLLIN, 0};
-    poll(&wait, 1, 10);
+void UcxTransport::close_endpoints(bool flushed) {
+  for (Peer& peer : peers_) {
+    if (!peer.endpoint.is_open() || peer.context->halted()) continue;
+    if (peer.context == &between_hosts_) {
+      peer.endpoint.close_by_force();
+    } else if (flushed) {
+      peer.endpoint.close();
+    }
   }
+}
+
+bool UcxTransport::settled() {
+  return std::all_of(peers_.begin(), peers_.end(), [](Peer& peer) {
+    return !peer.context || peer.context->halted() || peer.endpoint.settled();
+  });
+}
+
+bool UcxTransport::settle(const std::vector<UcxTransport*>& transports) {
+  const auto now = [] { return std::chrono::steady_clock::now(); };
+  const auto end = now() + kLongestGoodbye;
+  auto last_move = now();
+  while (!std::all_of(transports.begin(), transports.end(), [](UcxTransport* t) { return t->settled(); })) {
+    bool moved = false;
+    for (UcxTransport* t : transports) moved |= t->inside_host_.progress() | t->between_hosts_.progress();
+    if (moved) last_move = now();
+    if (now() >= end || now() - last_move >= kSilence) return false;
+    if (!moved) std::this_thread::sleep_for(kPause);
+  }
+  return true;
+}
+
+void UcxTransport::quarantine(Peer& peer) {
+  for (Flight& flight : peer.flights) flight.quarantined = true;
+  in_flight_ -= peer.flights.size();
+  quarantine_.splice(quarantine_.end(), peer.flights);
 }
 
 }  // namespace virga::net::ucx

@@ -41,7 +41,7 @@ Context::Options between_hosts_settings(int event_descriptor, const std::string&
   options.name = fmt::format("between hosts ({} on {})", transports, devices);
   options.event_descriptor = event_descriptor;
   options.errors = UCP_ERR_HANDLING_MODE_PEER;
-  options.config = {{"TLS", transports}, {"NET_DEVICES", devices}, {"TCP_CONN_NB", "y"}};
+  options.config = {{"TLS", transports}, {"NET_DEVICES", devices}, {"CONN_NB", "y"}};
   return options;
 }
 

@@ -38,6 +38,9 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   UcxTransport(Loop& loop, const Options& options);
   ~UcxTransport() override;
 
+  // Ends several transports of one thread: each may need the others to move. The destructor does it for one.
+  static void leave_together(const std::vector<UcxTransport*>& transports);
+
   // What every peer needs for connect(): opaque bytes, some hundred.
   std::string address() const;
   // Before anything is sent to that peer; not needed for this rank itself. Connections come to be in the background.
@@ -104,7 +107,10 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   bool pass_reports();
 
   void say_goodbye();
-  bool wait_until_settled(Duration limit);
+  void close_endpoints(bool flushed);
+  bool settled();
+  static bool settle(const std::vector<UcxTransport*>& transports);
+  void quarantine(Peer& peer);
 
   Loop& loop_;
   const Rank rank_;
