@@ -102,7 +102,7 @@ Gathered parse_gathered(const Report& report) {
 // burst through at once, which is 1 % here; a busy machine can only make it slower.
 void expect_rate(double bits, double seconds, double rate) {
   EXPECT_LT(bits / seconds, 1.05 * rate);
-  EXPECT_GT(bits / seconds, 0.70 * rate);
+  EXPECT_GT(bits / seconds, 0.50 * rate);
 }
 
 TEST_F(LabTest, RateOfASenderHoldsAndCountersAgreeWithWhatWasSent) {

@@ -22,9 +22,10 @@ struct Traffic {
 };
 
 // A switch with one full-duplex link to each machine. Both directions of a link are shaped by a
-// token bucket (tbf, burst 128 KiB, at most 20 ms of queue): the host's sends at its own device e0,
-// its receipts at the port of the switch. So three hosts that send to one share that one's rate, as
-// on a real switch. No latency is added.
+// token bucket (tbf, burst 128 KiB): what a host sends at its own device e0, with at most 20 ms of
+// queue; what it receives at its port of the switch, with at most 100 ms. So three hosts that send
+// to one share that one's rate, as on a real switch. No latency is added. TCP's goodput is about
+// 96 % of the rate.
 class Switch {
  public:
   // Joins machine i by device e0 with address(i). The machines must outlive nothing: links end with
