@@ -16,7 +16,7 @@ HostFacts example() {
 TEST(HostIdentity, IsTheFirst64BitsOfTheSha256OfTheFacts) {
   // printf 'virga host 1\n%s\n%s\n%s\n' 6d0a4f5e-33c5-44c1-9d9b-2b1f6f3c4a10 4026531839 25 |
   // sha256sum
-  EXPECT_EQ(host_identity(example()), 0xffdadaec26c0ada7u);
+  EXPECT_EQ(host_identity(example()), "ffdadaec26c0ada7");
 }
 
 TEST(HostIdentity, DiffersWhereAnyFactDiffers) {
@@ -25,8 +25,8 @@ TEST(HostIdentity, DiffersWhereAnyFactDiffers) {
   ipc.ipc_namespace += 1;
   shm.shm_device += 1;
   std::swap(swapped.ipc_namespace, swapped.shm_device);
-  const std::set<uint64_t> all{host_identity(example()), host_identity(boot), host_identity(ipc),
-                               host_identity(shm), host_identity(swapped)};
+  const std::set<std::string> all{host_identity(example()), host_identity(boot), host_identity(ipc),
+                                  host_identity(shm), host_identity(swapped)};
   EXPECT_EQ(all.size(), 5u);
 }
 

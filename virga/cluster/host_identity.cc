@@ -51,13 +51,13 @@ HostFacts read_host_facts() {
   return facts;
 }
 
-uint64_t host_identity(const HostFacts& facts) {
+std::string host_identity(const HostFacts& facts) {
   const std::string text = fmt::format("virga host 1\n{}\n{}\n{}\n", facts.boot_id,
                                        facts.ipc_namespace, facts.shm_device);
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
-  uint64_t identity = 0;
-  for (int i = 0; i < 8; ++i) identity = identity << 8 | digest[i];
+  std::string identity;
+  for (int i = 0; i < 8; ++i) identity += fmt::format("{:02x}", digest[i]);
   return identity;
 }
 

@@ -18,7 +18,7 @@ struct HostFacts {
 HostFacts read_host_facts();
 
 // Equal for ranks that share memory, different otherwise: the first 64 bits of the SHA-256 of the
-// facts.
-uint64_t host_identity(const HostFacts& facts);
+// facts, as 16 hexadecimal digits.
+std::string host_identity(const HostFacts& facts);
 
 }  // namespace virga::cluster
