@@ -139,6 +139,19 @@ TEST(SparseFormat, TruncationsAndMutationsAreRefusedOrSound) {
   }
 }
 
+TEST(SparseFormat, PaddingAfterTheValuesMustBeZero) {
+  const SparseFormat format(10, 1, DType::kFloat16);
+  std::vector<std::byte> bytes(format.payload_bytes(), std::byte{0xff});
+  format.encode(std::vector<uint32_t>{3}, std::vector<float>{1}, bytes);
+  for (size_t i = 10; i < 16; ++i) {
+    EXPECT_EQ(bytes[i], std::byte{0});
+    bytes[i] = std::byte{1};
+    EXPECT_THROW(format.validate(bytes), Error);
+    bytes[i] = std::byte{0};
+  }
+  EXPECT_TRUE(format.validate(bytes).finite());
+}
+
 TEST(SparseFormat, NonFiniteValuesUnderAFiniteFlagAreCorrupt) {
   for (DType dtype : kDTypes) {
     const SparseFormat format(10, 1, dtype);

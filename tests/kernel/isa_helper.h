@@ -48,6 +48,8 @@ inline std::vector<float> any_bits(size_t n, uint64_t seed) {
     if (random.below(8) == 0) bits |= 0x7f800000u;                        // NaN or Inf
     if (random.below(8) == 0) bits &= 0x807fffffu;                        // subnormal or zero
     if (random.below(4) == 0) bits = (bits & 0x8fffffffu) | 0x38000000u;  // where half's grid is
+    if (random.below(8) == 0) bits = (bits & 0xffff0000u) | 0x8000u;      // a tie for bfloat16
+    if (random.below(8) == 0) bits = (bits & 0xffffe000u) | 0x1000u;      // a tie for half
     value = std::bit_cast<float>(bits);
   }
   return x;
