@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "virga/cluster/dump_signal.h"
+#include "virga/cluster/fingerprint.h"
 #include "virga/cluster/host_identity.h"
 #include "virga/cluster/interface.h"
 #include "virga/net/ucx/transport.h"
@@ -158,6 +159,16 @@ std::future<void> Job::start(std::function<Task<void>(Comm&)> make) {
 
 std::vector<std::string> Job::exchange(std::string_view key, std::string value) {
   return impl_->control->exchange(key, std::move(value), std::chrono::seconds(60));
+}
+
+void Job::require_equal(std::string_view setting, std::string value) {
+  const std::string name(setting);
+  std::vector<MemberInfo> members = impl_->members;
+  const std::vector<std::string> values = exchange(name, std::move(value));
+  for (MemberInfo& member : members) member.fingerprint = {{name, values[static_cast<size_t>(member.rank)]}};
+  if (const auto difference = fingerprint_difference(members)) {
+    fail(ErrorCode::kMismatch, "the ranks disagree: {}", *difference);
+  }
 }
 
 void Job::fail_everywhere(const Error& error) { impl_->control->report(to_abort(error, impl_->comm->epoch())); }

@@ -47,6 +47,9 @@ class Job {
   // Every rank gives a text and gets those of all, in rank order; for small agreements. See Control::exchange.
   std::vector<std::string> exchange(std::string_view key, std::string value);
 
+  // Throws kMismatch on every rank, naming ranks and values, unless all give the same value for this setting.
+  void require_equal(std::string_view setting, std::string value);
+
   // Ends the job on all ranks, for failures that this rank finds outside of an operation.
   void fail_everywhere(const Error& error);
 

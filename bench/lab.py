@@ -1,0 +1,71 @@
+"""What the benchmarks share: runs of ours and of the peer in the same kind of emulated cluster."""
+
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+VIRGA = os.path.join(ROOT, "build", "release", "bin", "virga")
+DDP = os.path.join(ROOT, "bench", "peers", "ddp.py")
+SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-torch belongs to
+
+
+class Run:
+    """One finished run: rank 0's summary and what the lab's own devices counted."""
+
+    def __init__(self, summary, lab):
+        self.summary = summary
+        self.lab = lab
+
+    def bytes_sent(self):
+        """Bytes that left each host's shaped device, headers of all layers included."""
+        return [host["bytes_sent"] for host in self.lab["hosts"]]
+
+
+def in_lab(command, hosts, ranks_per_host, rate, timeout=600, show=False):
+    """Runs one command a rank; returns (standard output, the lab's report). Exits with the output if it fails."""
+    with tempfile.TemporaryDirectory() as folder:
+        report = os.path.join(folder, "lab.json")
+        lab = [VIRGA, "lab", "--hosts", str(hosts), "--ranks-per-host", str(ranks_per_host), "--rate", rate,
+               "--timeout", str(timeout), "--json", report, "--"]
+        done = subprocess.run(lab + command, stdin=subprocess.DEVNULL, stdout=None if show else subprocess.PIPE,
+                              stderr=None if show else subprocess.STDOUT, text=True, check=False)
+        if done.returncode != 0:
+            sys.exit(f"{' '.join(lab + command)}\nended with status {done.returncode}\n{done.stdout or ''}")
+        with open(report, encoding="utf-8") as file:
+            return done.stdout, json.load(file)
+
+
+def train(arguments, hosts=4, ranks_per_host=1, rate="200mbit", show=False):
+    """`virga train` on every rank of a lab."""
+    with tempfile.TemporaryDirectory() as folder:
+        metrics = os.path.join(folder, "run.jsonl")
+        _, lab = in_lab([VIRGA, "train", "--metrics", metrics] + arguments, hosts, ranks_per_host, rate, show=show)
+        with open(metrics, encoding="utf-8") as file:
+            events = [json.loads(line) for line in file]
+    return Run(events[-1], lab)
+
+
+def ddp(arguments, hosts=4, ranks_per_host=1, rate="200mbit"):
+    """PyTorch DDP over Gloo on every rank of a lab of the same kind."""
+    output, lab = in_lab([SYSTEM_PYTHON, DDP] + arguments, hosts, ranks_per_host, rate)
+    lines = [line for line in output.splitlines() if line.startswith("{")]
+    return Run(json.loads(lines[-1]), lab)
+
+
+def median_of(runs, key):
+    return statistics.median(run.summary[key] for run in runs)
+
+
+def table(header, rows):
+    """Prints a table with aligned columns."""
+    widths = [max(len(str(row[i])) for row in [header] + rows) for i in range(len(header))]
+    for number, row in enumerate([header] + rows):
+        cells = [str(cell).ljust(width) if i == 0 else str(cell).rjust(width)
+                 for i, (cell, width) in enumerate(zip(row, widths))]
+        print("  ".join(cells).rstrip(), flush=True)
+        if number == 0:
+            print("  ".join("-" * width for width in widths))

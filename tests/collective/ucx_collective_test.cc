@@ -1,0 +1,165 @@
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <memory>
+
+#include "collective/reference.h"
+#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/allreduce/ring.h"
+#include "virga/collective/barrier/dissemination.h"
+#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/sparse_allreduce/hitopk.h"
+#include "virga/cluster/sim_job.h"
+#include "virga/net/ucx/transport.h"
+#include "virga/runtime/task_group.h"
+
+namespace virga::collective {
+namespace {
+
+using net::ucx::UcxTransport;
+using reference::Vectors;
+
+// A job on the real transport: all ranks in this process, on one loop. Ranks of one virtual host talk by shared memory, others
+// by TCP on the loopback device.
+class UcxJob {
+ public:
+  explicit UcxJob(const std::vector<int>& ranks_per_host) : worker_(loop_) {
+    for (size_t host = 0; host < ranks_per_host.size(); ++host) {
+      host_of_.insert(host_of_.end(), ranks_per_host[host], "host" + std::to_string(host));
+    }
+    const int size = static_cast<int>(host_of_.size());
+    for (Rank r = 0; r < size; ++r) {
+      transports_.push_back(std::make_unique<UcxTransport>(loop_, UcxTransport::Options(r, size, "lo")));
+    }
+    for (Rank from = 0; from < size; ++from) {
+      for (Rank to = 0; to < size; ++to) {
+        if (from != to) transports_[from]->connect(to, transports_[to]->address(), host_of_[from] == host_of_[to]);
+      }
+    }
+    for (Rank r = 0; r < size; ++r) {
+      comms_.push_back(std::make_unique<Comm>(*transports_[r], worker_, cluster::Topology(host_of_)));
+    }
+  }
+
+  ~UcxJob() {
+    comms_.clear();
+    std::vector<UcxTransport*> all;
+    for (auto& transport : transports_) all.push_back(transport.get());
+    UcxTransport::leave_together(all);
+  }
+
+  int size() const { return static_cast<int>(comms_.size()); }
+  Comm& comm(Rank rank) { return *comms_[rank]; }
+
+  void run(const std::function<Task<void>(Comm&)>& body) {
+    std::vector<Task<void>> tasks;
+    for (auto& comm : comms_) tasks.push_back(body(*comm));
+    loop_.run(when_all(std::move(tasks)));
+  }
+
+ private:
+  SteadyClock clock_;
+  Loop loop_{clock_};
+  ThreadWorker worker_;
+  std::vector<std::string> host_of_;
+  std::vector<std::unique_ptr<UcxTransport>> transports_;
+  std::vector<std::unique_ptr<Comm>> comms_;
+};
+
+// The layouts of 1, 2, 3, 4 and 7 ranks: alone, all by TCP, all by shared memory, mixed.
+const std::vector<std::vector<int>> kLayouts = {{1}, {1, 1}, {2}, {2, 1}, {1, 1, 1, 1}, {2, 2}, {2, 2, 2, 1}};
+
+class OnUcx : public ::testing::TestWithParam<size_t> {
+ protected:
+  const std::vector<int>& layout() const { return kLayouts[GetParam()]; }
+};
+INSTANTIATE_TEST_SUITE_P(Ucx, OnUcx, ::testing::Range(size_t{0}, kLayouts.size()));
+
+void expect_same_bits(const std::vector<float>& actual, const std::vector<float>& expected) {
+  ASSERT_EQ(actual.size(), expected.size());
+  if (actual.empty()) return;
+  EXPECT_EQ(std::memcmp(actual.data(), expected.data(), actual.size() * sizeof(float)), 0);
+}
+
+TEST_P(OnUcx, DenseAllreducesEqualTheReference) {
+  UcxJob job(layout());
+  const float scale = 1.0f / static_cast<float>(job.size());
+  for (size_t elements : {size_t{1}, size_t{65537}, size_t{700'001}}) {
+    for (bool half : {false, true}) {
+      const AllreduceOptions options(scale, half ? DType::kFloat16 : DType::kFloat32);
+      const Vectors before = reference::random_vectors(job.size(), elements, 3);
+      Vectors ring = before, hierarchical = before;
+      job.run([&](Comm& comm) -> Task<void> {
+        const FloatVector first{std::span(ring[comm.rank()])}, second{std::span(hierarchical[comm.rank()])};
+        co_await allreduce_ring(comm, comm.topology().world(), first, options);
+        co_await allreduce_hierarchical(comm, second, options);
+      });
+      for (const auto& result : ring) expect_same_bits(result, reference::ring(before, scale, half));
+      const auto expected = reference::hierarchical(before, layout(), scale, half);
+      for (const auto& result : hierarchical) expect_same_bits(result, expected);
+    }
+  }
+}
+
+// The simulator and the real network must give the same bits: what is tested on one holds on the other.
+TEST_P(OnUcx, HiTopKGivesTheSimulatorsBits) {
+  const size_t elements = 300'007;
+  UcxJob job(layout());
+  net::sim::Options world;
+  world.ranks_per_host = layout();
+  cluster::SimJob sim(world);
+  const SparseOptions options(0.01, DType::kFloat16, 1.0f / static_cast<float>(job.size()));
+  std::vector<Selector> real_selectors, sim_selectors;
+  for (Rank r = 0; r < job.size(); ++r) {
+    const size_t residual = hitopk_residual_elements(job.comm(r).topology(), r, elements);
+    real_selectors.emplace_back(residual);
+    sim_selectors.emplace_back(residual);
+  }
+  for (int step = 0; step < 3; ++step) {
+    Vectors real = reference::random_vectors(job.size(), elements, step), simulated = real;
+    job.run([&](Comm& comm) {
+      const FloatVector data{std::span(real[comm.rank()])};
+      return sparse_allreduce_hitopk(comm, data, options, real_selectors[comm.rank()]);
+    });
+    sim.run_or_throw([&](Comm& comm) {
+      const FloatVector data{std::span(simulated[comm.rank()])};
+      return sparse_allreduce_hitopk(comm, data, options, sim_selectors[comm.rank()]);
+    });
+    for (Rank r = 0; r < job.size(); ++r) expect_same_bits(real[r], simulated[0]);
+  }
+}
+
+TEST_P(OnUcx, BroadcastAndBarrier) {
+  UcxJob job(layout());
+  for (Rank root = 0; root < job.size(); ++root) {
+    Vectors data = reference::random_vectors(job.size(), 200'003, 1);
+    const std::vector<float> expected = data[root];
+    job.run([&](Comm& comm) -> Task<void> {
+      const FloatVector mine{std::span(data[comm.rank()])};
+      co_await broadcast(comm, comm.topology().world(), root, mine.buffer());
+      co_await barrier(comm, comm.topology().world());
+    });
+    for (const auto& result : data) expect_same_bits(result, expected);
+  }
+}
+
+// Many operations under way at once, as buckets of one backward pass are.
+TEST_P(OnUcx, ManyOperationsOverlap) {
+  UcxJob job(layout());
+  const Vectors before = reference::random_vectors(job.size(), 20'000, 1);
+  std::vector<Vectors> buckets(16, before);
+  job.run([&](Comm& comm) -> Task<void> {
+    std::vector<Task<void>> tasks;
+    for (Vectors& bucket : buckets) {
+      tasks.push_back(allreduce_hierarchical(comm, FloatVector{std::span(bucket[comm.rank()])}, AllreduceOptions()));
+    }
+    co_await when_all(std::move(tasks));
+  });
+  const auto expected = reference::hierarchical(before, layout(), 1.0f, false);
+  for (const auto& bucket : buckets) {
+    for (const auto& result : bucket) expect_same_bits(result, expected);
+  }
+}
+
+}  // namespace
+}  // namespace virga::collective

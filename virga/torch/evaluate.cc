@@ -1,0 +1,44 @@
+#include "virga/torch/evaluate.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include <torch/torch.h>
+
+#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/pattern/shards.h"
+#include "virga/torch/batch_loader.h"
+
+namespace virga::train {
+namespace {
+
+constexpr int64_t kBatch = 100;
+
+int64_t count_right(Model& model, const data::Dataset& dataset, int64_t begin, int64_t end) {
+  torch::NoGradGuard no_grad;
+  const BatchLoader loader(dataset, model.input());
+  int64_t right = 0;
+  for (int64_t first = begin; first < end; first += kBatch) {
+    std::vector<int64_t> indices(static_cast<size_t>(std::min(kBatch, end - first)));
+    std::iota(indices.begin(), indices.end(), first);
+    const Batch batch = loader.load(indices);
+    right += model.forward(batch.images).argmax(1).eq(batch.labels).sum().item<int64_t>();
+  }
+  return right;
+}
+
+}  // namespace
+
+double accuracy(Model& model, const data::Dataset& dataset, cluster::Job& job) {
+  const pattern::Range mine = pattern::shard(static_cast<size_t>(dataset.count), job.world_size(), job.rank());
+  model.eval();
+  const int64_t right = count_right(model, dataset, static_cast<int64_t>(mine.begin), static_cast<int64_t>(mine.end));
+  model.train();
+  float sum = static_cast<float>(right);  // exact: below 2^24
+  job.run([&](cluster::Comm& comm) {
+    return collective::allreduce_hierarchical(comm, collective::FloatVector(&sum, 1), collective::AllreduceOptions());
+  });
+  return static_cast<double>(sum) / static_cast<double>(dataset.count);
+}
+
+}  // namespace virga::train
