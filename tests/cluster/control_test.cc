@@ -269,8 +269,11 @@ TEST(Control, ARank0ThatLeavesDuringTheMeetingIsNamed) {
         came.set_value();
     };
   });
-  auto meeting =
-      std::async(std::launch::async, [&] { return error_of([&] { ranks[1]->meet(); }); });
+  auto meeting = std::async(std::launch::async, [&] {
+    const Error error = error_of([&] { ranks[1]->meet(); });
+    ranks[1].reset();
+    return error;
+  });
   came.get_future().get();
   ranks[0].reset();
   const Error error = meeting.get();

@@ -109,7 +109,6 @@ class Control::Impl {
   void report(const Abort& abort);
   void set_abort_listener(std::function<void(const Abort&)> listener);
   void leave();
-  void report_unwinding();
 
  private:
   Time now() { return thread_.loop().now(); }
@@ -125,6 +124,7 @@ class Control::Impl {
   std::future<void> open_stream(const Address& address);
   void stream_ended(const ControlClient::End& end);
   void tick();
+  void report_unwinding();
 
   ControlOptions options_;
   const int exceptions_before_ = std::uncaught_exceptions();
@@ -309,7 +309,7 @@ void Control::Impl::set_abort_listener(std::function<void(const Abort&)> listene
 }
 
 void Control::Impl::report_unwinding() {
-  if (has_left_ || std::uncaught_exceptions() <= exceptions_before_) return;
+  if (std::uncaught_exceptions() <= exceptions_before_) return;
   report({.epoch = options_.epoch,
           .code = ErrorCode::kAborted,
           .culprit = options_.self.rank,
@@ -318,10 +318,13 @@ void Control::Impl::report_unwinding() {
 }
 
 void Control::Impl::leave() {
-  if (std::exchange(has_left_, true)) return;
+  if (has_left_) return;
+  report_unwinding();
+  has_left_ = true;
   ask([this] { return member_->leave(now()); }).wait();
   if (!server_) return;
   auto deserted = ask([this] {
+    coordinator_->end_meeting();
     deserted_.emplace();
     return deserted_->get_future();
   });
@@ -346,10 +349,7 @@ Abort to_abort(const Error& error, Epoch epoch) {
 }
 
 Control::Control(const ControlOptions& options) : impl_(std::make_unique<Impl>(options)) {}
-Control::~Control() {
-  impl_->report_unwinding();
-  leave();
-}
+Control::~Control() { leave(); }
 int Control::port() const { return impl_->port(); }
 std::vector<MemberInfo> Control::meet() { return impl_->meet(); }
 std::vector<std::string> Control::exchange(std::string_view key, std::string value,

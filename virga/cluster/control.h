@@ -84,7 +84,7 @@ class Control {
   // this machine's or can't be resolved; kInvalidArgument if it is a loopback address and the job
   // spans several hosts.
   explicit Control(const ControlOptions& options);
-  // leave(). While an exception unwinds the stack, first reports that this rank failed.
+  // leave().
   ~Control();
   Control(const Control&) = delete;
   Control& operator=(const Control&) = delete;
@@ -114,8 +114,9 @@ class Control {
   // returns, an earlier listener is not called any more.
   void set_abort_listener(std::function<void(const Abort&)> listener);
 
-  // Says goodbye: from now on this rank's end is no failure. Rank 0 stays until all others have
-  // left or are lost, for at most leave_timeout. Later calls do nothing.
+  // Says goodbye: from now on this rank's end is no failure. While an exception unwinds the stack
+  // it first reports that this rank has failed. Rank 0 stays until all others have left or are
+  // lost, for at most leave_timeout. Later calls do nothing.
   void leave();
 
  private:

@@ -74,6 +74,11 @@ void Coordinator::tick(Time now) {
   last_tick_ = now;
 }
 
+void Coordinator::end_meeting() {
+  if (phase_ != Phase::kMeeting) return;
+  fail_meeting(ErrorCode::kPeerLost, "rank 0 left before all ranks had come", 0);
+}
+
 bool Coordinator::deserted() const {
   const bool no_stream = links_.empty() || (links_.size() == 1 && links_.count(kLocal));
   return no_stream && !(expects_latecomers_ && !missing().empty());
@@ -93,18 +98,25 @@ void Coordinator::greet(LinkId link, const wire::Hello& hello, Time now) {
     refuse(link, *reason);
     return;
   }
+  if (abort_) {
+    outlet_.send(link, abort_message(*abort_));
+    note_told(hello);
+    return;
+  }
   try {
     check_job(hello);
-    if (!abort_) join(link, hello, now);
+    join(link, hello, now);
   } catch (const Error& error) {
     fail_meeting(error.code(), error.what(), error.culprit());
+    note_told(hello);
   }
-  if (!abort_) return;
-  outlet_.send(link, abort_message(*abort_));
+}
+
+// Nobody need wait any more for a rank that never joined but has heard why.
+void Coordinator::note_told(const wire::Hello& hello) {
   const Rank rank = hello.member().rank();
   if (rank < 0 || rank >= options_.world_size) return;
-  Member& member = members_[rank];
-  if (member.state == State::kAbsent) member.state = State::kLeft;  // a latecomer: now it knows
+  if (members_[rank].state == State::kAbsent) members_[rank].state = State::kLeft;
 }
 
 // What shows that a newcomer belongs elsewhere: this job must not suffer from that.

@@ -41,6 +41,8 @@ class Coordinator {
   // To be called several times per heartbeat.
   void tick(Time now);
 
+  // Rank 0 leaves: if the meeting is still on, it fails.
+  void end_meeting();
   // Whether nobody needs the server any more.
   bool deserted() const;
   // Tells those who are still there that rank 0 leaves.
@@ -61,6 +63,7 @@ class Coordinator {
   };
 
   void greet(LinkId link, const wire::Hello& hello, Time now);
+  void note_told(const wire::Hello& hello);
   std::optional<std::string> reason_to_refuse(const wire::Hello& hello) const;
   void check_job(const wire::Hello& hello) const;
   void join(LinkId link, const wire::Hello& hello, Time now);
@@ -95,7 +98,7 @@ class Coordinator {
   Time meeting_deadline_ = Time::max();
   Time next_progress_{0};
   Time next_beat_{0};
-  Time last_tick_{0};
+  Time last_tick_ = Time::max();     // none yet
   bool expects_latecomers_ = false;  // ranks on their way ought to hear why the meeting failed
   Verdict verdict_;
   ExchangeTable exchanges_;

@@ -136,7 +136,8 @@ void Member::hear(const wire::FromCoordinator& message) {
       take_result(message.result());
       break;
     case wire::FromCoordinator::kGoodbye:
-      take_goodbye();
+      coordinator_left_ = true;
+      finish_leaving();
       break;
     case wire::FromCoordinator::kWelcome:
       welcome(message.welcome());
@@ -147,16 +148,6 @@ void Member::hear(const wire::FromCoordinator& message) {
     case wire::FromCoordinator::KIND_NOT_SET:
       break;  // of a later version
   }
-}
-
-void Member::take_goodbye() {
-  if (meeting_) {
-    give_up(Error(ErrorCode::kPeerLost,
-                  fmt::format("rendezvous: rank 0 at {} left before all ranks had come", place()),
-                  0));
-  }
-  coordinator_left_ = true;
-  finish_leaving();
 }
 
 void Member::disconnected(const std::string& how) {

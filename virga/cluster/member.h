@@ -65,7 +65,6 @@ class Member {
 
   void hear(const wire::FromCoordinator& message);
   void welcome(const wire::Welcome& message);
-  void take_goodbye();
   void take_result(const wire::ExchangeResult& result);
   void lose_coordinator(const std::string& how);
   void fail_job(const Abort& abort);
@@ -95,7 +94,7 @@ class Member {
   Time next_progress_{0};
   Time next_beat_{0};
   Time last_heard_{0};
-  Time last_tick_{0};
+  Time last_tick_ = Time::max();  // none yet
   Time leave_by_ = Time::max();
 };
 
