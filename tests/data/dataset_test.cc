@@ -62,8 +62,10 @@ TEST_F(DatasetTest, NoItems) {
 }
 
 TEST_F(DatasetTest, TrainAndTestOfDifferentSizes) {
-  write_gzip(folder_ / "t10k-images-idx3-ubyte.gz", idx_bytes({1, 1, 4}, {13, 14, 15, 16}));
-  expect_error(folder_.string(), ErrorCode::kCorrupt, "train images are 2 x 2, test images 1 x 4");
+  write_gzip(folder_ / "t10k-images-idx3-ubyte.gz", idx_bytes({1, 1, 2}, {13, 14}));
+  expect_error(folder_.string(), ErrorCode::kCorrupt, "train images are 2 x 2, test images 1 x 2");
+  write_gzip(folder_ / "t10k-images-idx3-ubyte.gz", idx_bytes({1, 2, 1}, {13, 14}));
+  expect_error(folder_.string(), ErrorCode::kCorrupt, "train images are 2 x 2, test images 2 x 1");
 }
 
 TEST_F(DatasetTest, MissingFileAndFolder) {

@@ -63,7 +63,8 @@ TEST_F(IdxTest, EveryTruncationOfACompressedFileIsFound) {
   for (size_t length = 0; length < compressed.size(); ++length) {
     write_plain(path(),
                 Bytes(compressed.begin(), compressed.begin() + static_cast<ptrdiff_t>(length)));
-    expect_error(ErrorCode::kCorrupt, "");
+    // Where not even gzip's own header is whole, zlib takes the bytes for a plain file.
+    expect_error(ErrorCode::kCorrupt, length < 10 ? "" : "its gzip stream has no end");
   }
 }
 

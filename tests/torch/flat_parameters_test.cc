@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <memory>
 #include <torch/torch.h>
 
 #include "virga/base/error.h"
@@ -87,10 +88,16 @@ TEST(FlatParameters, AliasesBothWays) {
   EXPECT_EQ(flat.values()[-1].item<float>(), 7);
 }
 
-TEST(FlatParameters, OutlivedByTheModuleStillHoldsTheValues) {
-  Net net;
-  { FlatParameters(net).values().fill_(3); }
-  EXPECT_TRUE(torch::equal(net.first->weight, torch::full({3, 4}, 3.0f)));
+TEST(FlatParameters, MemoryLivesAsLongAsTheModule) {
+  auto net = std::make_unique<Net>();
+  auto flat = std::make_unique<FlatParameters>(*net);
+  flat->values().fill_(3);
+  const c10::weak_intrusive_ptr<c10::TensorImpl> memory(flat->values().getIntrusivePtr());
+  flat.reset();
+  EXPECT_FALSE(memory.expired());
+  EXPECT_TRUE(torch::equal(net->first->weight, torch::full({3, 4}, 3.0f)));
+  net.reset();
+  EXPECT_TRUE(memory.expired());
 }
 
 TEST(FlatParameters, CollectsGradientsOverSteps) {
