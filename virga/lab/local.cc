@@ -46,12 +46,11 @@ int free_master_port() {
 
 }  // namespace
 
-CrewResult run_local(int ranks, const Arguments& command, const CrewOptions& options) {
+void add_local_ranks(Crew& crew, int ranks, const Arguments& command) {
   require(ranks >= 1 && ranks <= kMostRanks, "a local run has 1 to {} ranks, not {}", kMostRanks,
           ranks);
   const std::string port = std::to_string(free_master_port());
   const std::string size = std::to_string(ranks);
-  Crew crew(options);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string name = std::to_string(rank);
     SpawnOptions spawn_options;
@@ -63,6 +62,11 @@ CrewResult run_local(int ranks, const Arguments& command, const CrewOptions& opt
     spawn_options.die_with_parent = true;
     crew.add(std::move(spawn_options));
   }
+}
+
+CrewResult run_local(int ranks, const Arguments& command, const CrewOptions& options) {
+  Crew crew(options);
+  add_local_ranks(crew, ranks, command);
   return crew.wait();
 }
 

@@ -65,8 +65,7 @@ bool make_private(const char* target) {
 // no mount point; there, the target or its parent has to be one.
 void mount_over(bool root_private, const char* type, const char* parent, const char* target) {
   if (!root_private && !make_private(target) && !make_private(parent)) {
-    fail_errno(
-        fmt::format("hide {} of an emulated host: mount {} before in this chroot", target, type));
+    fail_errno(fmt::format("hide {} of an emulated host; in a chroot, mount it first", target));
   }
   mount_or_fail(type, target, type, MS_NOSUID | MS_NODEV);
 }
