@@ -1,5 +1,5 @@
-# `cmake --install` puts headers, libraries and the command where find_package(Virga) finds them. What needs libtorch is an
-# export of its own, so that whoever wants the core alone needs no libtorch.
+# `cmake --install` puts headers, libraries and the command where find_package(Virga) finds them. What needs libtorch is
+# an export of its own, so that whoever wants the core alone needs no libtorch.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 

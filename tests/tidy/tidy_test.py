@@ -26,12 +26,15 @@ CASES = {
     "marks": ({"bench/a.cc": "// TO" "DO: later\n"}, {"bench/a.cc": "int TO" "DOS;\n"}),
     "machine_paths": ({"bench/a.cc": 'open("/ho' 'me/me/x");\n'}, {"bench/a.cc": 'open("/proc/{}/ro' 'ot");\n'}),
     "function_length": ({"bench/a.cc": "void f() {\n" + "  g();\n" * 69 + "}\n"},
-                        {"bench/a.cc": "namespace a {\nvoid f() {\n" + "  g();\n" * 68 + "}\n" + "int x;\n" * 99 + "}\n"}),
+                        {"bench/a.cc": "namespace a {\nvoid f() {\n" + "  g();\n" * 68 + "}\n" + "int x;\n" * 9 + "}\n"}),
     "pragma_once": ({"bench/a.h": "// #pragma once\n"}, {"bench/a.h": "// A header.\n#pragma once\n"}),
     "arrows": ({"virga/net/a.cc": '#include "virga/plan/b.h"\n'},
                {"virga/plan/a.cc": '#include "virga/base/b.h"\n#include "virga/net/b.h"\n#include "virga/plan/b.h"\n'}),
     "libraries": ({"virga/net/a.cc": "#include <torch/types.h>\n"},
                   {"virga/net/ucx/a.cc": "#include <ucp/api/ucp.h>\n", "tests/net/a.cc": "#include <gtest/gtest.h>\n"}),
+    "instruction_sets": ({"virga/kernel/avx2/a.cc": "#include <vector>\n"},
+                         {"virga/kernel/avx2/a.cc": "#include <immintrin.h>\n",
+                          "virga/kernel/a.cc": "#include <vector>\n"}),
     "clocks": ({"virga/net/a.cc": "auto t = std::chrono::steady_clock::now();\n"},
                {"virga/net/a.cc": "// steady_clock\nint n = std::thread::hardware_concurrency();\n",
                 "virga/runtime/a.cc": "std::thread t;\n", "virga/CMakeLists.txt": "add_subdirectory(net)\n"
@@ -47,7 +50,9 @@ CASES = {
     "strategies": ({"virga/strategy/list.def": "VIRGA_STRATEGY(ring, \"a\")\n"},
                    {"virga/strategy/list.def": "VIRGA_STRATEGY(ring, \"a\")\n",
                     "virga/strategy/ring.cc": "std::unique_ptr<Strategy> make_ring(const StrategyContext& c) {}\n"}),
-    "documents": ({"docs/a.md": "See `bench/none.py`.\n"}, {"docs/a.md": "See `bench/some.py`.\n", "bench/some.py": ""}),
+    "documents": ({"docs/a.md": "See `bench/none.py`.\n"},
+                  {"docs/a.md": "`bench/some.py` `virga/codec/NAME.h` [b](../bench/some.py) [c](#d) [e](https://f)\n",
+                   "bench/some.py": ""}),
 }
 
 # More that rules must find.
@@ -55,7 +60,7 @@ BAD = [
     ("whitespace", {"docs/a.md": "a\tb\n"}),
     ("whitespace", {"docs/a.md": "a"}),
     ("function_length", {"bench/a.py": "def f():\n" + "    g()\n" * 70}),
-    ("function_length", {"bench/a.cc": "#include <a>\nclass A {\n  struct B f(int a = 0) const {\n" + "\n" * 70 + "}\n};\n"}),
+    ("function_length", {"bench/a.cc": "#include <a>\nclass A {\n  struct B f(int a) const {\n" + "\n" * 70 + "}\n};\n"}),
     ("arrows", {"virga/net/a.cc": '#include "a.h"\n'}),
     ("libraries", {"virga/cluster/a.h": '#pragma once\n#include "virga/cluster/control.pb.h"\n'}),
     ("clocks", {"apps/a.cc": "std::thread t([] {});\n"}),
@@ -65,6 +70,7 @@ BAD = [
     ("await_in_catch", {"bench/a.cc": "void f() { try {} catch (const E&) { log(\"}\"); co_await g(); } }\n"}),
     ("modules", {"virga/new/a.cc": "int x;\n"}),
     ("strategies", {"virga/strategy/ring.cc": "std::unique_ptr<Strategy> make_ring(const StrategyContext& c) {}\n"}),
+    ("documents", {"docs/a.md": "See [b](b.md#c).\n"}),
     ("documents", {"virga/collective/a/b.cc": COSTS}),
 ]
 
