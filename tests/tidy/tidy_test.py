@@ -60,7 +60,7 @@ BAD = [
     ("whitespace", {"docs/a.md": "a\tb\n"}),
     ("whitespace", {"docs/a.md": "a"}),
     ("function_length", {"bench/a.py": "def f():\n" + "    g()\n" * 70}),
-    ("function_length", {"bench/a.cc": "#include <a>\nclass A {\n  struct B f(int a) const {\n" + "\n" * 70 + "}\n};\n"}),
+    ("function_length", {"bench/a.cc": "#include <a>\nclass A {\n  struct B f() const {\n" + "\n" * 70 + "}\n};\n"}),
     ("arrows", {"virga/net/a.cc": '#include "a.h"\n'}),
     ("libraries", {"virga/cluster/a.h": '#pragma once\n#include "virga/cluster/control.pb.h"\n'}),
     ("clocks", {"apps/a.cc": "std::thread t([] {});\n"}),
