@@ -2,6 +2,7 @@
 // memory as inside a host and by TCP over the loopback device.
 
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -20,6 +21,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr size_t kTotal = 512 << 20;
 constexpr size_t kSizes[] = {64 << 10, 256 << 10, 1 << 20, 4 << 20, 64 << 20};
 
 Header header_of(uint64_t chunk) {
@@ -52,13 +54,27 @@ Task<double> half_round_trip(Transport& transport, int rounds) {
   co_return times[times.size() / 2];
 }
 
-// Bytes per second from rank 0 to rank 1 with at most four messages under way; ends with an answer.
-Task<double> bandwidth(Transport& transport, size_t bytes, size_t total) {
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
+
+struct Stream {
+  double gigabytes_per_second = 0;
+  double cpu_seconds_per_gigabyte = 0;  // of both ranks
+};
+
+// From rank 0 to rank 1, with at most four messages under way.
+Task<Stream> stream(Transport& transport, size_t bytes, size_t total) {
   constexpr size_t kWindow = 4;
   std::vector<std::vector<std::byte>> buffers(kWindow, std::vector<std::byte>(bytes, std::byte{1}));
   std::vector<TransferPtr> window(kWindow);
   const size_t count = std::max(kWindow, total / bytes);
+  const double gigabytes = static_cast<double>(count * bytes) / 1e9;
   const Time begin = transport.loop().now();
+  const double cpu_begin = cpu_seconds();
   for (size_t i = 0; i < count + kWindow; ++i) {
     TransferPtr& slot = window[i % kWindow];
     if (slot) co_await finish_soon(transport, slot);
@@ -67,8 +83,12 @@ Task<double> bandwidth(Transport& transport, size_t bytes, size_t total) {
     slot = transport.rank() == 0 ? transport.send(1, header_of(i + 1), {buffer.data(), bytes})
                                  : transport.receive(0, header_of(i + 1), {buffer.data(), bytes});
   }
-  co_await half_round_trip(transport, 1);
-  co_return static_cast<double>(count * bytes) / to_seconds(transport.loop().now() - begin);
+  double cpu = cpu_seconds() - cpu_begin, other_cpu = 0;
+  const TransferPtr last =
+      transport.rank() == 1 ? transport.send(0, header_of(0), {reinterpret_cast<const std::byte*>(&cpu), sizeof cpu})
+                            : transport.receive(1, header_of(0), {reinterpret_cast<std::byte*>(&other_cpu), sizeof cpu});
+  co_await finish_soon(transport, last);
+  co_return Stream{gigabytes / to_seconds(transport.loop().now() - begin), (cpu + other_cpu) / gigabytes};
 }
 
 std::string swap_addresses(int socket, const std::string& mine) {
@@ -106,8 +126,9 @@ void measure(Rank rank, int socket, bool inside, const char* device) {
   loop.allow_spin(false);
   row += fmt::format(" | {:.1f} | {:.1f}", sleeping * 1e6, spinning * 1e6);
   for (const size_t bytes : kSizes) {
-    loop.run(bandwidth(transport, bytes, bytes * 4));
-    row += fmt::format(" | {:.2f}", loop.run(bandwidth(transport, bytes, 1 << 30)) / 1e9);
+    loop.run(stream(transport, bytes, bytes * 4));
+    const Stream got = loop.run(stream(transport, bytes, kTotal));
+    row += fmt::format(" | {:.2f} ({:.2f})", got.gigabytes_per_second, got.cpu_seconds_per_gigabyte);
   }
   if (rank == 0) fmt::print("| {} |\n", row);
   std::fflush(stdout);
@@ -128,7 +149,7 @@ void run_pair(bool inside, const char* device) {
 }  // namespace virga::net
 
 int main() {
-  std::printf("| way | half round trip, sleeping (us) | spinning (us) | GB/s: 64 KiB | 256 KiB | 1 MiB | 4 MiB | 64 MiB |\n"
+  std::printf("| way | half round trip, sleeping (us) | spinning (us) | GB/s (CPU s/GB): 64 KiB | 256 KiB | 1 MiB | 4 MiB | 64 MiB |\n"
               "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
   std::fflush(stdout);
   virga::net::run_pair(true, "lo");

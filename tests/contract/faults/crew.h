@@ -54,8 +54,10 @@ class Crew {
  public:
   using Body = std::function<std::string(Seat&)>;
 
-  Crew(int size, bool same_host, const char* device, const Body& body) {
-    for (Rank rank = 0; rank < size; ++rank) start(rank, size, same_host, device, body);
+  // `enter` runs first in every process: it may move to another network.
+  Crew(int size, bool same_host, const char* device, const Body& body,
+       const std::function<void(Rank)>& enter = [](Rank) {}) {
+    for (Rank rank = 0; rank < size; ++rank) start(rank, size, same_host, device, body, enter);
     std::string all;
     std::vector<std::string> addresses;
     for (const int socket : sockets_) addresses.push_back(take_text(socket));
@@ -87,7 +89,8 @@ class Crew {
   }
 
  private:
-  void start(Rank rank, int size, bool same_host, const char* device, const Body& body) {
+  void start(Rank rank, int size, bool same_host, const char* device, const Body& body,
+             const std::function<void(Rank)>& enter) {
     int pair[2];
     ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
     const pid_t pid = fork();
@@ -95,6 +98,7 @@ class Crew {
     if (pid == 0) {
       close(pair[0]);
       for (const int socket : sockets_) close(socket);
+      enter(rank);
       std::exit(live(rank, size, same_host, device, pair[1], body));
     }
     close(pair[1]);

@@ -10,6 +10,9 @@ namespace {
 // Enough to drain a burst, few enough that coroutines and timers get their turn within some 100 us.
 constexpr int kBatch = 16;
 
+// How often a context that can't sleep is polled in vain, some 10 us, before it lets others have the core.
+constexpr int kPatience = 16;
+
 ucp_context_h open_context(const Context::Options& options) {
   ucp_config_t* config = nullptr;
   check(ucp_config_read(nullptr, nullptr, &config), "reading its configuration");
@@ -71,6 +74,7 @@ bool Context::progress() {
   if (halted_) return false;
   int moved = 0;
   while (moved < kBatch && ucp_worker_progress(worker_) != 0) ++moved;
+  if (moved > 0) fruitless_ = 0;
   return moved > 0;
 }
 
@@ -78,7 +82,7 @@ bool Context::arm() {
   if (halted_ || ucp_worker_arm(worker_) == UCS_OK) return true;
   // A send that waits for room in the receiver's shared memory can't sleep: nobody would wake it. Where ranks outnumber
   // cores the receiver may need this very core to make that room.
-  sched_yield();
+  if (++fruitless_ % kPatience == 0) sched_yield();
   return false;
 }
 

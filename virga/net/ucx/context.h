@@ -45,6 +45,7 @@ class Context {
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   bool halted_ = false;
+  int fruitless_ = 0;  // polls in vain while it could not sleep
 };
 
 }  // namespace virga::net::ucx

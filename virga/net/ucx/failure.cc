@@ -45,11 +45,12 @@ bool UcxTransport::handle_departures() {
   for (const auto& [rank, status] : errors) {
     Peer& peer = peers_[rank];
     if (peer.lost) continue;
-    const bool expected = peer.left.has_value();
-    lose(peer, expected ? *peer.left
-                        : Error(ErrorCode::kPeerLost,
-                                fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
-    if (!expected) reports_.push_back(*peer.lost);
+    if (peer.left) {
+      end_connection(peer, *peer.left);
+      continue;
+    }
+    lose(peer, Error(ErrorCode::kPeerLost, fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
+    reports_.push_back(*peer.lost);
   }
   return !departures.empty() || !errors.empty();
 }
@@ -58,6 +59,10 @@ void UcxTransport::lose(Peer& peer, const Error& reason) {
   if (peer.lost) return;
   peer.lost = reason;
   mailbox_.give_up_peer(peer.rank, reason);
+  end_connection(peer, reason);
+}
+
+void UcxTransport::end_connection(Peer& peer, const Error& reason) {
   for (Flight& flight : peer.flights) flight.transfer->set_reason(reason);
   if (peer.context == &between_hosts_) {
     // UCX completes what was in flight in later progress: only then are the buffers free.
@@ -131,7 +136,10 @@ bool UcxTransport::settle(const std::vector<UcxTransport*>& transports) {
   auto last_move = now();
   while (!std::all_of(transports.begin(), transports.end(), [](UcxTransport* t) { return t->settled(); })) {
     bool moved = false;
-    for (UcxTransport* t : transports) moved |= t->inside_host_.progress() | t->between_hosts_.progress();
+    for (UcxTransport* t : transports) {
+      moved |= t->inside_host_.progress();
+      moved |= t->between_hosts_.progress();
+    }
     if (moved) last_move = now();
     if (now() >= end || now() - last_move >= kSilence) return false;
     if (!moved) std::this_thread::sleep_for(kPause);

@@ -102,6 +102,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   void send_to_self(const TransferPtr& transfer);
 
   void lose(Peer& peer, const Error& reason);
+  void end_connection(Peer& peer, const Error& reason);
   void halt_inside_host(const Error& reason);
   bool handle_departures();
   bool pass_reports();
