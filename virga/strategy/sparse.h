@@ -15,6 +15,7 @@ class Sparse : public Strategy {
   Sparse(const StrategyContext& context, const std::vector<size_t>& residual_elements);
 
   void end_step(bool applied) override;
+  double density() const override { return options_.density; }
   Duration select_time() const override { return last_select_time_; }
 
  protected:

@@ -36,6 +36,9 @@ class Strategy {
   // Payload that one host sends to others in a step, by the formula in docs/algorithms.md; the mean over hosts.
   virtual double inter_host_bytes() const = 0;
 
+  // Kept / all of what this strategy sends; 1 for dense ones.
+  virtual double density() const { return 1; }
+
   // How long selection took in the last step, on this rank.
   virtual Duration select_time() const { return Duration::zero(); }
 };

@@ -176,14 +176,19 @@ bool Replica::finish_step() {
   if (failure) std::rethrow_exception(failure);
   if (hook_error_) throw *hook_error_;
   strategy_->end_step(!bad);
-  if (bad && options_.non_finite == NonFinitePolicy::kError) {
-    const pattern::Range range = plan_.buckets[*bad].parameters;
-    fail(ErrorCode::kNonFinite,
-         "a gradient holds NaN or Inf on some rank, among parameters '{}' to '{}'; all ranks stop before the update. Lower "
-         "the learning rate, or set the policy skip-step",
-         flat_.slices()[range.begin].name, flat_.slices()[range.end - 1].name);
-  }
+  if (bad && options_.non_finite == NonFinitePolicy::kError) stop_everywhere(*bad);
   return !bad;
+}
+
+// A rank that is still busy with the last messages of this step must hear the reason, not only that its peer left.
+void Replica::stop_everywhere(size_t bucket) {
+  const pattern::Range range = plan_.buckets[bucket].parameters;
+  const Error error(ErrorCode::kNonFinite,
+                    fmt::format("a gradient holds NaN or Inf on some rank, among parameters '{}' to '{}'; all ranks stop "
+                                "before the update. Lower the learning rate, or set the policy skip-step",
+                                flat_.slices()[range.begin].name, flat_.slices()[range.end - 1].name));
+  job_.fail_everywhere(error);
+  throw error;
 }
 
 bool Replica::wait_for(size_t bucket) {

@@ -79,6 +79,7 @@ class Replica {
   void on_gradient(size_t parameter);
   void launch_ready();
   void launch(size_t bucket);
+  [[noreturn]] void stop_everywhere(size_t bucket);
   bool wait_for(size_t bucket);
 
   torch::nn::Module& module_;

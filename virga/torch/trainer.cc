@@ -194,11 +194,10 @@ class Run {
   }
 
   Summary summarise(double seconds, uint64_t bytes) {
-    const bool sparse = options_.replica.strategy == "topk" || options_.replica.strategy == "hitopk";
     Summary summary;
     summary.model = options_.model;
     summary.strategy = options_.replica.strategy;
-    summary.density = sparse ? options_.replica.strategy_options.density : 1.0;
+    summary.density = replica_.strategy().density();
     summary.ranks = job_.world_size();
     summary.hosts = job_.topology().host_count();
     summary.parameters = replica_.parameters().numel();

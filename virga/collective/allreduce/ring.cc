@@ -2,7 +2,7 @@
 //
 // Every slice is a ring of its own over n segments, and kLanes slices are under way at once: while one is reduced, the others
 // are on the wire. Steps 2(n-1) a slice; bytes sent 2(n-1)/n S (half of that with fp16 on the wire); memory one segment a lane
-// (three with fp16).
+// (with fp16 the halves of one slice).
 // Order of summation: segment i of a slice is added in the order of members i+1, i+2, ..., i (mod n). With fp32 the owner scales
 // the sum; with fp16 every contribution is scaled first (so that a large job can't overflow), partial sums are
 // rounded to fp16 at each hop and added in fp32, and the owner takes the rounded result too.

@@ -14,11 +14,13 @@ namespace {
 
 Task<void> disseminate(Operation& op, Group group) {
   const int n = group.size(), me = group.member(op.comm().rank());
+  const net::ConstBuffer nothing;
+  const net::Buffer no_room;
   unsigned round = 0;
   for (int distance = 1; distance < n; distance *= 2, ++round) {
     const Rank ahead = group.rank((me + distance) % n), behind = group.rank((me - distance + n) % n);
     const uint64_t chunk = chunk_number(0, 0, round);
-    co_await when_both(op.send(ahead, chunk, {}), op.receive(behind, chunk, {}), &op.scope());
+    co_await when_both(op.send(ahead, chunk, nothing), op.receive(behind, chunk, no_room), &op.scope());
   }
 }
 

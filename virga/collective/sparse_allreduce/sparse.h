@@ -27,7 +27,7 @@ struct Selector {
 // The format of the messages for a vector of n elements. Throws kInvalidArgument for options that can't be followed.
 codec::SparseFormat sparse_format(size_t n, const SparseOptions& options);
 
-// For OpDescriptor::options: equal only if the options are.
+// For OpDescriptor::options: a hash by which ranks notice that their options differ.
 uint64_t fingerprint(const SparseOptions& options);
 
 // The heart of every sparse allreduce, as a phase of a larger operation: each member selects the top k of its residual + vector * scale,
