@@ -1,17 +1,16 @@
-// What the transport itself costs: half a round trip and the bandwidth of one direction between two processes, by shared
-// memory as inside a host and by TCP over the loopback device.
-
-#include <sched.h>
-#include <sys/resource.h>
-#include <sys/socket.h>
-#include <sys/wait.h>
-#include <unistd.h>
+// What the transport itself costs: half a round trip and the bandwidth of one direction between two
+// processes, by shared memory as inside a host and by TCP over the loopback device.
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <sched.h>
 #include <string>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
 #include <vector>
 
 #include "virga/net/ucx/transport.h"
@@ -44,9 +43,11 @@ Task<double> half_round_trip(Transport& transport, int rounds) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
     const Time begin = transport.loop().now();
-    const TransferPtr arrival = transport.receive(peer, header_of(0), {reinterpret_cast<std::byte*>(&in), 8});
+    const TransferPtr arrival =
+        transport.receive(peer, header_of(0), {reinterpret_cast<std::byte*>(&in), 8});
     if (transport.rank() == 1) co_await finish_soon(transport, arrival);
-    co_await finish_soon(transport, transport.send(peer, header_of(0), {reinterpret_cast<std::byte*>(&out), 8}));
+    co_await finish_soon(
+        transport, transport.send(peer, header_of(0), {reinterpret_cast<std::byte*>(&out), 8}));
     if (transport.rank() == 0) co_await finish_soon(transport, arrival);
     times.push_back(to_seconds(transport.loop().now() - begin) / 2);
   }
@@ -57,7 +58,9 @@ Task<double> half_round_trip(Transport& transport, int rounds) {
 double cpu_seconds() {
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec); };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
   return seconds(usage.ru_utime) + seconds(usage.ru_stime);
 }
 
@@ -85,10 +88,13 @@ Task<Stream> stream(Transport& transport, size_t bytes, size_t total) {
   }
   double cpu = cpu_seconds() - cpu_begin, other_cpu = 0;
   const TransferPtr last =
-      transport.rank() == 1 ? transport.send(0, header_of(0), {reinterpret_cast<const std::byte*>(&cpu), sizeof cpu})
-                            : transport.receive(1, header_of(0), {reinterpret_cast<std::byte*>(&other_cpu), sizeof cpu});
+      transport.rank() == 1
+          ? transport.send(0, header_of(0), {reinterpret_cast<const std::byte*>(&cpu), sizeof cpu})
+          : transport.receive(1, header_of(0),
+                              {reinterpret_cast<std::byte*>(&other_cpu), sizeof cpu});
   co_await finish_soon(transport, last);
-  co_return Stream{gigabytes / to_seconds(transport.loop().now() - begin), (cpu + other_cpu) / gigabytes};
+  co_return Stream{gigabytes / to_seconds(transport.loop().now() - begin),
+                   (cpu + other_cpu) / gigabytes};
 }
 
 std::string swap_addresses(int socket, const std::string& mine) {
@@ -128,7 +134,8 @@ void measure(Rank rank, int socket, bool inside, const char* device) {
   for (const size_t bytes : kSizes) {
     loop.run(stream(transport, bytes, bytes * 4));
     const Stream got = loop.run(stream(transport, bytes, kTotal));
-    row += fmt::format(" | {:.2f} ({:.2f})", got.gigabytes_per_second, got.cpu_seconds_per_gigabyte);
+    row +=
+        fmt::format(" | {:.2f} ({:.2f})", got.gigabytes_per_second, got.cpu_seconds_per_gigabyte);
   }
   if (rank == 0) fmt::print("| {} |\n", row);
   std::fflush(stdout);
@@ -149,8 +156,10 @@ void run_pair(bool inside, const char* device) {
 }  // namespace virga::net
 
 int main() {
-  std::printf("| way | half round trip, sleeping (us) | spinning (us) | GB/s (CPU s/GB): 64 KiB | 256 KiB | 1 MiB | 4 MiB | 64 MiB |\n"
-              "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+  std::printf(
+      "| way | half round trip, sleeping (us) | spinning (us) | GB/s (CPU s/GB): 64 KiB | 256 KiB "
+      "| 1 MiB | 4 MiB | 64 MiB |\n"
+      "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
   std::fflush(stdout);
   virga::net::run_pair(true, "lo");
   virga::net::run_pair(false, "lo");

@@ -2,7 +2,6 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-
 #include <vector>
 
 namespace virga::net {
@@ -86,7 +85,8 @@ TEST_F(MailboxTest, DropsAndReportsWhatCannotBe) {
   magic.magic = 0;
   version.version = 77;
   kind.kind = static_cast<OpKind>(0);
-  for (const Header& header : {magic, version, kind, header_of(4, 0), header_of(-1, 0)}) arrive(header);
+  for (const Header& header : {magic, version, kind, header_of(4, 0), header_of(-1, 0)})
+    arrive(header);
   EXPECT_EQ(errors_.size(), 5u);
   for (const Error& error : errors_) EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
   EXPECT_EQ(log_, std::vector<std::string>(5, "m gone"));

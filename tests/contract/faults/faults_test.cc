@@ -1,8 +1,10 @@
-// A rank killed or stopped at every stage of a message. Real processes, real signals. The victim raises the signal itself, so
-// the stage is exact. Whatever happens, the others must end in time with an error that names it, and own their buffers again.
+// A rank killed or stopped at every stage of a message. Real processes, real signals. The victim
+// raises the signal itself, so the stage is exact. Whatever happens, the others must end in time
+// with an error that names it, and own their buffers again.
+
+#include "virga/runtime/task_group.h"
 
 #include "contract/faults/crew.h"
-#include "virga/runtime/task_group.h"
 
 namespace virga::net::faults {
 namespace {
@@ -54,7 +56,15 @@ TransferPtr receive(Transport& transport, Rank from, uint64_t chunk, std::vector
 }
 
 // Messages by their chunk.
-enum Chunk : uint64_t { kGreeting = 1, kAnswer, kBig, kBehindBig, kBigIsHere, kNeverTaken, kNeverSent };
+enum Chunk : uint64_t {
+  kGreeting = 1,
+  kAnswer,
+  kBig,
+  kBehindBig,
+  kBigIsHere,
+  kNeverTaken,
+  kNeverSent
+};
 
 // What the victim does until its stage.
 class Victim {
@@ -67,9 +77,11 @@ class Victim {
     if (case_.stage == Stage::kBeforeSending) raise(case_.signal);
     ask_and_wait(kGreeting, kAnswer);
     if (case_.stage == Stage::kAfter) raise(case_.signal);
-    for (Rank rank = 0; rank < kVictim; ++rank) kept_.push_back(send(seat_.transport, rank, kBig, big_));
+    for (Rank rank = 0; rank < kVictim; ++rank)
+      kept_.push_back(send(seat_.transport, rank, kBig, big_));
     if (case_.stage == Stage::kAnnounced) ask_and_wait(kBehindBig, kBigIsHere);
-    if (case_.stage == Stage::kMidTransfer) seat_.loop.run_until([turns = 0]() mutable { return ++turns == 6; });
+    if (case_.stage == Stage::kMidTransfer)
+      seat_.loop.run_until([turns = 0]() mutable { return ++turns == 6; });
     raise(case_.signal);
     seat_.loop.run_until([] { return false; });  // resumed after a stop: goes on until it is killed
     return {};
@@ -95,7 +107,8 @@ class Victim {
 // A survivor's findings.
 class Survivor {
  public:
-  Survivor(Seat& seat, const Case& the_case) : seat_(seat), transport_(seat.transport), case_(the_case) {}
+  Survivor(Seat& seat, const Case& the_case)
+      : seat_(seat), transport_(seat.transport), case_(the_case) {}
 
   std::string run() {
     seat_.connect();
@@ -126,7 +139,8 @@ class Survivor {
     in_.assign(kLarge, std::byte{0});
     out_.assign(kLarge, std::byte{0x22});
     std::vector<Task<void>> tasks;
-    tasks.push_back(must_fail(receive(transport_, kVictim, case_.stage >= Stage::kAfter ? kNeverSent : kBig, in_)));
+    tasks.push_back(must_fail(
+        receive(transport_, kVictim, case_.stage >= Stage::kAfter ? kNeverSent : kBig, in_)));
     tasks.push_back(may_fail(send(transport_, kVictim, kNeverTaken, out_)));
     co_await when_all(std::move(tasks));
   }
@@ -144,7 +158,8 @@ class Survivor {
 
   Task<void> must_fail(TransferPtr transfer) {
     co_await may_fail(transfer);
-    const bool may_have_come = case_.stage == Stage::kMidTransfer || case_.stage == Stage::kAnnounced;
+    const bool may_have_come =
+        case_.stage == Stage::kMidTransfer || case_.stage == Stage::kAnnounced;
     if (!transfer->error() && !may_have_come) report_ += "a message came from nobody\n";
   }
 
@@ -174,9 +189,10 @@ class Survivor {
   Task<void> later_transfers() {
     transport_.fail_peer(kVictim, Error(ErrorCode::kPeerLost, "rank 2 is lost", kVictim));
     std::vector<std::byte> data(100);
-    for (const TransferPtr& transfer :
-         {send(transport_, kVictim, kNeverTaken, data), receive(transport_, kVictim, kNeverSent, data)}) {
-      if (!transfer->finished() || !transfer->error()) report_ += "a transfer with a lost rank does not fail at once\n";
+    for (const TransferPtr& transfer : {send(transport_, kVictim, kNeverTaken, data),
+                                        receive(transport_, kVictim, kNeverSent, data)}) {
+      if (!transfer->finished() || !transfer->error())
+        report_ += "a transfer with a lost rank does not fail at once\n";
       co_await may_fail(transfer);
     }
   }
@@ -197,7 +213,8 @@ class Faults : public ::testing::TestWithParam<Case> {
 TEST_P(Faults, SurvivorsEndInTimeAndNameTheVictim) {
   const Case& the_case = GetParam();
   Crew crew(kSize, the_case.same_host, "lo", [&](Seat& seat) {
-    return seat.transport.rank() == kVictim ? Victim(seat, the_case).run() : Survivor(seat, the_case).run();
+    return seat.transport.rank() == kVictim ? Victim(seat, the_case).run()
+                                            : Survivor(seat, the_case).run();
   });
   crew.wait_for_signal(kVictim);
   for (Rank rank = 0; rank < kVictim; ++rank) EXPECT_EQ(crew.listen(rank), "failed");
@@ -212,10 +229,11 @@ TEST_P(Faults, SurvivorsEndInTimeAndNameTheVictim) {
 }
 
 std::vector<Case> every_case() {
-  const std::pair<Stage, const char*> stages[] = {
-      {Stage::kBeforeConnecting, "BeforeConnecting"}, {Stage::kBeforeSending, "BeforeSending"},
-      {Stage::kAnnounced, "Announced"},               {Stage::kMidTransfer, "MidTransfer"},
-      {Stage::kAfter, "After"}};
+  const std::pair<Stage, const char*> stages[] = {{Stage::kBeforeConnecting, "BeforeConnecting"},
+                                                  {Stage::kBeforeSending, "BeforeSending"},
+                                                  {Stage::kAnnounced, "Announced"},
+                                                  {Stage::kMidTransfer, "MidTransfer"},
+                                                  {Stage::kAfter, "After"}};
   std::vector<Case> cases;
   for (const bool same_host : {true, false}) {
     for (const int signal : {SIGKILL, SIGSTOP}) {

@@ -6,8 +6,9 @@
 namespace virga::net::ucx {
 namespace {
 
-// Short payloads lie in the transport's own receive buffers (in shared memory, 8 KiB each, whatever the message's size): they
-// are copied, so that early messages can't drain that pool. Longer ones UCX has gathered on the heap: they stay there.
+// Short payloads lie in the transport's own receive buffers (in shared memory, 8 KiB each, whatever
+// the message's size): they are copied, so that early messages can't drain that pool. Longer ones
+// UCX has gathered on the heap: they stay there.
 constexpr size_t kCopyBelow = 16 << 10;
 
 }  // namespace

@@ -1,9 +1,8 @@
 #pragma once
 
 #include <cstddef>
-#include <vector>
-
 #include <ucp/api/ucp.h>
+#include <vector>
 
 #include "virga/net/mailbox.h"
 #include "virga/net/ucx/receiver.h"
@@ -13,15 +12,18 @@ namespace virga::net::ucx {
 // A message whose payload has come with it.
 class WholeMessage final : public Arrival {
  public:
-  // What UCX must be told when its callback ends; both are null for messages that don't come from UCX.
+  // What UCX must be told when its callback ends; both are null for messages that don't come from
+  // UCX.
   struct Lender {
     ucp_worker_h worker = nullptr;
-    bool* held = nullptr;  // set to true if we hold the data longer; valid only until keep() returns
+    bool* held =
+        nullptr;  // set to true if we hold the data longer; valid only until keep() returns
   };
 
   WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver)
       : WholeMessage(header, data, bytes, receiver, Lender()) {}
-  WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver, Lender lender)
+  WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver,
+               Lender lender)
       : Arrival(header, bytes), receiver_(receiver), data_(data), lender_(lender) {}
   ~WholeMessage() override;
 

@@ -10,7 +10,8 @@ namespace {
 // Enough to drain a burst, few enough that coroutines and timers get their turn within some 100 us.
 constexpr int kBatch = 16;
 
-// How often a context that can't sleep is polled in vain, some 10 us, before it lets others have the core.
+// How often a context that can't sleep is polled in vain, some 10 us, before it lets others have
+// the core.
 constexpr int kPatience = 16;
 
 ucp_context_h open_context(const Context::Options& options) {
@@ -34,7 +35,8 @@ ucp_context_h open_context(const Context::Options& options) {
 
 }  // namespace
 
-Context::Context(const Options& options) : errors_(options.errors), context_(open_context(options)) {
+Context::Context(const Options& options)
+    : errors_(options.errors), context_(open_context(options)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENT_FD;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -80,8 +82,8 @@ bool Context::progress() {
 
 bool Context::arm() {
   if (halted_ || ucp_worker_arm(worker_) == UCS_OK) return true;
-  // A send that waits for room in the receiver's shared memory can't sleep: nobody would wake it. Where ranks outnumber
-  // cores the receiver may need this very core to make that room.
+  // A send that waits for room in the receiver's shared memory can't sleep: nobody would wake it.
+  // Where ranks outnumber cores the receiver may need this very core to make that room.
   if (++fruitless_ % kPatience == 0) sched_yield();
   return false;
 }

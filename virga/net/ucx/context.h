@@ -1,19 +1,18 @@
 #pragma once
 
 #include <string>
+#include <ucp/api/ucp.h>
 #include <utility>
 #include <vector>
 
-#include <ucp/api/ucp.h>
-
 namespace virga::net::ucx {
 
-// One UCX context with its worker: one kind of way between ranks, with its own transports, devices and treatment of errors.
-// Loop thread only.
+// One UCX context with its worker: one kind of way between ranks, with its own transports, devices
+// and treatment of errors. Loop thread only.
 class Context {
  public:
   struct Options {
-    std::string name;                                        // for error messages
+    std::string name;                                         // for error messages
     std::vector<std::pair<std::string, std::string>> config;  // UCX settings, without UCX_ in front
     ucp_err_handling_mode_t errors = UCP_ERR_HANDLING_MODE_NONE;
     int event_descriptor = -1;  // the epoll to which the worker adds what wakes it

@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string_view>
-
 #include <ucp/api/ucp.h>
 
 #include "virga/net/ucx/context.h"
@@ -16,13 +15,15 @@ class Endpoint {
   Endpoint& operator=(const Endpoint&) = delete;
   ~Endpoint();
 
-  // `address` is a worker address as Context::address() gives it; `on_error` is called once, from progress, when the context
-  // watches for errors and the peer is lost.
-  void open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error, void* argument);
+  // `address` is a worker address as Context::address() gives it; `on_error` is called once, from
+  // progress, when the context watches for errors and the peer is lost.
+  void open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error,
+            void* argument);
   bool is_open() const { return handle_ != nullptr; }
   ucp_ep_h handle() const { return handle_; }
 
-  // Cancels everything on it; requests complete in later progress. Only where the context watches for errors.
+  // Cancels everything on it; requests complete in later progress. Only where the context watches
+  // for errors.
   void close_by_force();
 
   // Orderly end in steps, each polled by `settled()`: flush(), then close().

@@ -1,10 +1,9 @@
 #pragma once
 
-#include <sys/epoll.h>
-#include <unistd.h>
-
 #include <cerrno>
 #include <cstring>
+#include <sys/epoll.h>
+#include <unistd.h>
 
 #include "virga/base/error.h"
 
@@ -14,7 +13,8 @@ namespace virga::net::ucx {
 class EventSet {
  public:
   EventSet() : descriptor_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (descriptor_ < 0) fail(ErrorCode::kUnavailable, "the transport gets no descriptor: {}", std::strerror(errno));
+    if (descriptor_ < 0)
+      fail(ErrorCode::kUnavailable, "the transport gets no descriptor: {}", std::strerror(errno));
   }
   ~EventSet() { ::close(descriptor_); }
   EventSet(const EventSet&) = delete;

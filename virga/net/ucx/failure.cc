@@ -13,7 +13,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-// How long the end of a transport may take: what was sent must leave, but a peer that answers nothing is not waited for.
+// How long the end of a transport may take: what was sent must leave, but a peer that answers
+// nothing is not waited for.
 constexpr Duration kLongestGoodbye = 2s;
 constexpr Duration kSilence = 200ms;
 constexpr Duration kPause = 100us;
@@ -38,7 +39,8 @@ bool UcxTransport::handle_departures() {
   const auto departures = std::exchange(departures_, {});
   for (const Rank rank : departures) {
     Peer& peer = peers_[rank];
-    peer.left = Error(ErrorCode::kPeerLost, fmt::format("rank {} has ended its part of the job", rank), rank);
+    peer.left = Error(ErrorCode::kPeerLost,
+                      fmt::format("rank {} has ended its part of the job", rank), rank);
     mailbox_.give_up_peer(rank, *peer.left);
   }
   const auto errors = std::exchange(errors_, {});
@@ -49,7 +51,8 @@ bool UcxTransport::handle_departures() {
       end_connection(peer, *peer.left);
       continue;
     }
-    lose(peer, Error(ErrorCode::kPeerLost, fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
+    lose(peer, Error(ErrorCode::kPeerLost,
+                     fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
     reports_.push_back(*peer.lost);
   }
   return !departures.empty() || !errors.empty();
@@ -72,10 +75,11 @@ void UcxTransport::end_connection(Peer& peer, const Error& reason) {
   }
 }
 
-// UCX refuses to close a shared-memory endpoint by force and ignores the cancelling of a send, so a send that must be
-// given up stays with UCX for ever. It only reads the buffer while it progresses, though (and never writes one: there is
-// no rendezvous inside the host). So this is the quarantine: the whole context is never progressed again, and every
-// buffer it holds is free at once. The price is the connection to all ranks of this host.
+// UCX refuses to close a shared-memory endpoint by force and ignores the cancelling of a send, so a
+// send that must be given up stays with UCX for ever. It only reads the buffer while it progresses,
+// though (and never writes one: there is no rendezvous inside the host). So this is the quarantine:
+// the whole context is never progressed again, and every buffer it holds is free at once. The price
+// is the connection to all ranks of this host.
 void UcxTransport::halt_inside_host(const Error& reason) {
   inside_host_.halt();
   for (Peer& peer : peers_) {
@@ -90,7 +94,8 @@ void UcxTransport::halt_inside_host(const Error& reason) {
 UcxTransport::~UcxTransport() {
   leave_together({this});
   loop_.remove_source(*this);
-  // What UCX still holds here belongs to a halted context or to a peer that answered nothing; it goes with its worker.
+  // What UCX still holds here belongs to a halted context or to a peer that answered nothing; it
+  // goes with its worker.
   for (Peer& peer : peers_) quarantine(peer);
 }
 
@@ -106,8 +111,8 @@ void UcxTransport::say_goodbye() {
   for (Peer& peer : peers_) {
     if (!peer.endpoint.is_open() || peer.lost || peer.context->halted()) continue;
     const ucp_request_param_t params{};
-    void* const request =
-        ucp_am_send_nbx(peer.endpoint.handle(), Inlet::kGoodbye, &rank_, sizeof rank_, nullptr, 0, &params);
+    void* const request = ucp_am_send_nbx(peer.endpoint.handle(), Inlet::kGoodbye, &rank_,
+                                          sizeof rank_, nullptr, 0, &params);
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     peer.endpoint.flush();
   }
@@ -134,7 +139,8 @@ bool UcxTransport::settle(const std::vector<UcxTransport*>& transports) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto end = now() + kLongestGoodbye;
   auto last_move = now();
-  while (!std::all_of(transports.begin(), transports.end(), [](UcxTransport* t) { return t->settled(); })) {
+  while (!std::all_of(transports.begin(), transports.end(),
+                      [](UcxTransport* t) { return t->settled(); })) {
     bool moved = false;
     for (UcxTransport* t : transports) {
       moved |= t->inside_host_.progress();

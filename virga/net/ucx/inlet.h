@@ -1,7 +1,6 @@
 #pragma once
 
 #include <cstddef>
-
 #include <ucp/api/ucp.h>
 
 #include "virga/net/ucx/context.h"
@@ -9,11 +8,13 @@
 
 namespace virga::net::ucx {
 
-// Turns UCX active messages of one context into arrivals. All of it runs inside the context's progress.
+// Turns UCX active messages of one context into arrivals. All of it runs inside the context's
+// progress.
 class Inlet {
  public:
-  static constexpr unsigned kMessage = 1;   // UCX active message ids, wire format
-  static constexpr unsigned kGoodbye = 2;   // a rank closes its transport in good order; the header is its i32 rank
+  static constexpr unsigned kMessage = 1;  // UCX active message ids, wire format
+  static constexpr unsigned kGoodbye =
+      2;  // a rank closes its transport in good order; the header is its i32 rank
 
   Inlet(Context& context, Receiver& receiver);
   Inlet(const Inlet&) = delete;

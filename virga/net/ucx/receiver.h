@@ -1,7 +1,6 @@
 #pragma once
 
 #include <memory>
-
 #include <ucp/api/ucp.h>
 
 #include "virga/net/mailbox.h"

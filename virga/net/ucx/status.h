@@ -1,7 +1,6 @@
 #pragma once
 
 #include <string_view>
-
 #include <ucs/type/status.h>
 
 #include "virga/base/error.h"
@@ -10,7 +9,8 @@ namespace virga::net::ucx {
 
 // Throws kUnavailable unless `status` is UCS_OK.
 inline void check(ucs_status_t status, std::string_view what) {
-  if (status != UCS_OK) fail(ErrorCode::kUnavailable, "UCX: {}: {}", what, ucs_status_string(status));
+  if (status != UCS_OK)
+    fail(ErrorCode::kUnavailable, "UCX: {}: {}", what, ucs_status_string(status));
 }
 
 }  // namespace virga::net::ucx

@@ -16,20 +16,25 @@
 
 namespace virga::net::ucx {
 
-// The real network. One context moves messages inside the host by shared memory, another between hosts, by TCP unless told
-// otherwise; UCX can't watch for lost peers where it uses shared memory, so one context can't do both.
+// The real network. One context moves messages inside the host by shared memory, another between
+// hosts, by TCP unless told otherwise; UCX can't watch for lost peers where it uses shared memory,
+// so one context can't do both.
 //
-// Life: construct on the loop's thread, publish address(), connect() every peer, use; destroy on the same thread. The
-// destructor says goodbye to the peers and gives what was sent up to two seconds to leave.
+// Life: construct on the loop's thread, publish address(), connect() every peer, use; destroy on
+// the same thread. The destructor says goodbye to the peers and gives what was sent up to two
+// seconds to leave.
 class UcxTransport final : public Transport, public Source, private Receiver {
  public:
   struct Options {
     Options(Rank rank, int world_size, std::string devices_between_hosts)
-        : rank(rank), world_size(world_size), devices_between_hosts(std::move(devices_between_hosts)) {}
+        : rank(rank),
+          world_size(world_size),
+          devices_between_hosts(std::move(devices_between_hosts)) {}
 
     Rank rank;
     int world_size;
-    std::string devices_between_hosts;  // comma list as UCX names them: "eth0", "mlx5_0:1". UCX would listen on all.
+    std::string devices_between_hosts;  // comma list as UCX names them: "eth0", "mlx5_0:1". UCX
+                                        // would listen on all.
     std::string transports_between_hosts = "tcp";
     Mailbox::Limits limits;
   };
@@ -38,13 +43,14 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   UcxTransport(Loop& loop, const Options& options);
   ~UcxTransport() override;
 
-  // Ends several transports of one thread: each may need the others to move. The destructor does it for one.
+  // Ends several transports of one thread: each may need the others to move. The destructor does it
+  // for one.
   static void leave_together(const std::vector<UcxTransport*>& transports);
 
   // What every peer needs for connect(): opaque bytes, some hundred.
   std::string address() const;
-  // Before anything is sent to that peer; not needed for this rank itself. Connections come to be in the background.
-  // Throws kCorrupt for a damaged or foreign address.
+  // Before anything is sent to that peer; not needed for this rank itself. Connections come to be
+  // in the background. Throws kCorrupt for a damaged or foreign address.
   void connect(Rank peer, std::string_view address, bool same_host);
 
   Loop& loop() override { return loop_; }
@@ -55,7 +61,9 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   void cancel(const TransferPtr& transfer, const Error& reason) override;
   void fail_peer(Rank peer, const Error& reason) override;
   Traffic traffic(Rank peer) const override;
-  void set_arrival_check(ArrivalCheck check) override { mailbox_.set_arrival_check(std::move(check)); }
+  void set_arrival_check(ArrivalCheck check) override {
+    mailbox_.set_arrival_check(std::move(check));
+  }
   void set_failure_listener(FailureListener listener) override { listener_ = std::move(listener); }
   void recheck_waiting(OpNumber operation) override { mailbox_.recheck_waiting(operation); }
 
@@ -67,7 +75,8 @@ class UcxTransport final : public Transport, public Source, private Receiver {
  private:
   // A transfer that UCX holds: its buffer and its header are in use until UCX says that it is done.
   struct Flight {
-    Flight(UcxTransport& transport, TransferPtr transfer) : transport(transport), transfer(std::move(transfer)) {}
+    Flight(UcxTransport& transport, TransferPtr transfer)
+        : transport(transport), transfer(std::move(transfer)) {}
     UcxTransport& transport;
     TransferPtr transfer;
     std::list<Flight>::iterator self;
@@ -116,13 +125,14 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   Loop& loop_;
   const Rank rank_;
   FailureListener listener_;
-  std::vector<Error> reports_;                              // for the listener, which must not run inside UCX
-  std::vector<std::pair<Rank, ucs_status_t>> errors_;       // endpoint errors, likewise
-  std::vector<Rank> departures_;                            // goodbyes, likewise
-  std::list<Flight> quarantine_;                            // of a halted context; outlives it
+  std::vector<Error> reports_;  // for the listener, which must not run inside UCX
+  std::vector<std::pair<Rank, ucs_status_t>> errors_;  // endpoint errors, likewise
+  std::vector<Rank> departures_;                       // goodbyes, likewise
+  std::list<Flight> quarantine_;                       // of a halted context; outlives it
   size_t in_flight_ = 0;
 
-  // Destroyed from the bottom up: what waits in the mailbox is UCX memory, endpoints belong to workers.
+  // Destroyed from the bottom up: what waits in the mailbox is UCX memory, endpoints belong to
+  // workers.
   EventSet events_;
   Context inside_host_;
   Context between_hosts_;
