@@ -1,31 +1,44 @@
 #!/usr/bin/python3
-"""What an idle process costs: the CPU time of a rank that waits for another one, in percent of a core."""
+"""What an idle process costs: a rank that waits in an exchange for another one that stands still.
+
+Two ranks train; one is stopped by a signal; for some seconds the other has nothing to do but heartbeats. Its CPU time in
+that span, in percent of a core, is the figure.
+"""
 
 import json
 import os
+import signal
 import subprocess
 import time
 
 import lab
 
-SECONDS = 10
+SECONDS = 6  # less than the 10 s after which a silent rank is given up
 
 
 def main():
-    environment = dict(os.environ, RANK="0", WORLD_SIZE="2", LOCAL_RANK="0", LOCAL_WORLD_SIZE="2",
-                       MASTER_ADDR="127.0.0.1", MASTER_PORT="29400")
-    rank = subprocess.Popen([lab.VIRGA, "train", "--model", "lenet5", "--steps", "1"], env=environment,
-                            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    job = subprocess.Popen([lab.VIRGA, "run", "--ranks", "2", "--", lab.VIRGA, "train", "--model", "lenet5", "--steps",
+                            "1000000", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        time.sleep(5)  # start-up is not idling
-        before = cpu_seconds(rank.pid)
+        while "step" not in job.stdout.readline():
+            pass
+        ranks = ranks_of(job.pid)
+        os.kill(ranks[1], signal.SIGSTOP)
+        time.sleep(1)  # what was under way ends
+        before = cpu_seconds(ranks[0])
         time.sleep(SECONDS)
-        share = 100 * (cpu_seconds(rank.pid) - before) / SECONDS
+        share = 100 * (cpu_seconds(ranks[0]) - before) / SECONDS
     finally:
-        rank.kill()
-        rank.wait()
+        job.terminate()
+        job.communicate()
     print(json.dumps({"benchmark": "idle", "cpu_percent": share, "bar": 0.5}))
     print(f"a rank that waits for another one uses {share:.2f} % of a core (bar: under 0.5)")
+
+
+def ranks_of(launcher):
+    """Process ids of the ranks that a launcher has started, in rank order."""
+    with open(f"/proc/{launcher}/task/{launcher}/children", encoding="utf-8") as file:
+        return sorted(int(pid) for pid in file.read().split())
 
 
 def cpu_seconds(pid):

@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """Step time of ResNet-18, batch 16, on 4 emulated hosts of one rank: ours against PyTorch DDP over Gloo.
 
-Same model, batch, threads and kind of lab. Rounds of ours and the peer's alternate, so that a noisy machine troubles both;
-each figure is the median over rounds of a run's median step. DDP's bucket size is the best of those tried.
+Same model, batch, threads and kind of lab. Rounds of ours and the peer's alternate, so that a noisy machine troubles
+both; each figure is the median over rounds of a run's median step. DDP's bucket size is the best of those tried.
 """
 
 import argparse
@@ -34,7 +34,7 @@ def main():
         for rate, strategy, hook, _bar in PAIRS:
             key = (rate, strategy[1])
             if len(ours.setdefault(key, [])) < arguments.rounds:
-                ours[key].append(lab.train(common(arguments.steps) + strategy, rate=rate))
+                ours[key].append(lab.train(common(arguments.steps) + ["--test-samples", "0"] + strategy, rate=rate))
             for size in arguments.bucket_mb:
                 peers.setdefault((rate, hook, size), []).append(
                     lab.ddp(common(arguments.steps) + ["--hook", hook, "--bucket-cap-mb", str(size)], rate=rate))

@@ -123,6 +123,7 @@ void add_train(CLI::App& app, Context&) {
   train->add_option("--momentum", o.momentum)->capture_default_str();
   train->add_option("--weight-decay", o.weight_decay)->capture_default_str();
   train->add_option("--warmup-steps", o.warmup_steps, "Steps of linear warm-up")->capture_default_str();
+  train->add_option("--test-samples", o.test_samples, "Judge by so many of the test set; default: all, 0: none");
   train->add_option("--metrics", o.metrics, "File for JSON lines; written by rank 0");
   train->callback([flags] { run(*flags); });
 }

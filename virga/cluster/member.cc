@@ -19,6 +19,11 @@ std::future<T> failed_future(const Error& error) {
   return promise.get_future();
 }
 
+Error no_coordinator(const std::string& key) {
+  return Error(ErrorCode::kUnavailable,
+               fmt::format("exchange '{}': rank 0 has left the job", printable(key)), 0);
+}
+
 }  // namespace
 
 Member::Member(const ControlOptions& options, std::function<void(const wire::ToCoordinator&)> send)
@@ -136,8 +141,7 @@ void Member::hear(const wire::FromCoordinator& message) {
       take_result(message.result());
       break;
     case wire::FromCoordinator::kGoodbye:
-      coordinator_left_ = true;
-      finish_leaving();
+      take_goodbye();
       break;
     case wire::FromCoordinator::kWelcome:
       welcome(message.welcome());
@@ -148,6 +152,15 @@ void Member::hear(const wire::FromCoordinator& message) {
     case wire::FromCoordinator::KIND_NOT_SET:
       break;  // of a later version
   }
+}
+
+// Rank 0 has left in order, or answers this rank's own goodbye.
+void Member::take_goodbye() {
+  coordinator_left_ = true;
+  for (auto& [key, waiting] : waiting_)
+    waiting.promise.set_exception(as_exception(no_coordinator(key)));
+  waiting_.clear();
+  finish_leaving();
 }
 
 void Member::disconnected(const std::string& how) {
@@ -175,11 +188,7 @@ void Member::lose_coordinator(const std::string& how) {
 std::future<Member::Values> Member::exchange(const std::string& key, std::string value,
                                              Duration timeout, Time now) {
   if (abort_) return failed_future<Values>(to_error(*abort_));
-  if (coordinator_left_) {
-    return failed_future<Values>(
-        Error(ErrorCode::kUnavailable,
-              fmt::format("exchange '{}': rank 0 has left the job", printable(key)), 0));
-  }
+  if (coordinator_left_) return failed_future<Values>(no_coordinator(key));
   if (waiting_.count(key)) {
     return failed_future<Values>(
         Error(ErrorCode::kInvalidArgument,

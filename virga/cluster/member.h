@@ -65,6 +65,7 @@ class Member {
 
   void hear(const wire::FromCoordinator& message);
   void welcome(const wire::Welcome& message);
+  void take_goodbye();
   void take_result(const wire::ExchangeResult& result);
   void lose_coordinator(const std::string& how);
   void fail_job(const Abort& abort);

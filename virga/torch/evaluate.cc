@@ -29,8 +29,10 @@ int64_t count_right(Model& model, const data::Dataset& dataset, int64_t begin, i
 
 }  // namespace
 
-double accuracy(Model& model, const data::Dataset& dataset, cluster::Job& job) {
-  const pattern::Range mine = pattern::shard(static_cast<size_t>(dataset.count), job.world_size(), job.rank());
+double accuracy(Model& model, const data::Dataset& dataset, std::optional<int64_t> samples, cluster::Job& job) {
+  const int64_t count = std::min(samples.value_or(dataset.count), dataset.count);
+  if (count == 0) return 0;
+  const pattern::Range mine = pattern::shard(static_cast<size_t>(count), job.world_size(), job.rank());
   model.eval();
   const int64_t right = count_right(model, dataset, static_cast<int64_t>(mine.begin), static_cast<int64_t>(mine.end));
   model.train();
@@ -38,7 +40,7 @@ double accuracy(Model& model, const data::Dataset& dataset, cluster::Job& job) {
   job.run([&](cluster::Comm& comm) {
     return collective::allreduce_hierarchical(comm, collective::FloatVector(&sum, 1), collective::AllreduceOptions());
   });
-  return static_cast<double>(sum) / static_cast<double>(dataset.count);
+  return static_cast<double>(sum) / static_cast<double>(count);
 }
 
 }  // namespace virga::train

@@ -213,7 +213,7 @@ class Run {
         first_host_sum("inter-host bytes", static_cast<double>(bytes)) / static_cast<double>(step_);
     summary.inter_host_bytes_per_step_formula = replica_.strategy().inter_host_bytes();
     summary.train_loss = mean_over_ranks("train loss", recent_loss());
-    summary.test_accuracy = accuracy(*model_, data_.test, job_);
+    summary.test_accuracy = accuracy(*model_, data_.test, options_.test_samples, job_);
     summary.parameters_sha256 = digest_;
     metrics_.summary(summary);
     return summary;
@@ -250,6 +250,8 @@ void check(const TrainOptions& options) {
   require(!options.steps || *options.steps >= 1, "--steps must be at least 1, got {}", options.steps.value_or(0));
   require(!options.seconds || (std::isfinite(*options.seconds) && *options.seconds > 0),
           "--seconds must be above 0, got {}", options.seconds.value_or(0));
+  require(!options.test_samples || *options.test_samples >= 0, "--test-samples must be at least 0, got {}",
+          options.test_samples.value_or(0));
   require(options.threads >= 0, "--threads must be at least 1, got {}", options.threads);
   require(std::isfinite(options.learning_rate) && options.learning_rate >= 0,
           "--learning-rate must be at least 0, got {}", options.learning_rate);

@@ -24,6 +24,7 @@ struct TrainOptions {
   double momentum = 0.9;
   double weight_decay = 5e-4;
   int64_t warmup_steps = 0;
+  std::optional<int64_t> test_samples;  // how many of the test set the run is judged by; default all, 0 none
   std::optional<std::string> metrics;  // a file; written by rank 0
 };
 
