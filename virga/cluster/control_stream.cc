@@ -202,8 +202,7 @@ class ControlClient::Stream final
     stub_ = wire::Control::NewStub(channel_);
   }
 
-  void start(std::shared_ptr<Stream> self) {
-    self_ = std::move(self);
+  void start() {
     stub_->async()->Join(&context_, this);
     AddHold();  // send() may come at any time until the last read
     StartRead(&incoming_);
@@ -217,12 +216,13 @@ class ControlClient::Stream final
     if (outgoing_.size() == 1) StartWrite(&outgoing_.front());
   }
 
-  // Breaks the stream; events stop here.
-  void detach() {
+  // Breaks the stream; events stop here. True once gRPC is done with this object. It must not be
+  // destroyed on a thread of gRPC, which would wait for itself when the last channel goes.
+  bool detach() {
     std::unique_lock lock(mutex_);
     detached_ = true;
     context_.TryCancel();
-    ended_.wait_for(lock, kCancelTime, [this] { return done_; });
+    return ended_.wait_for(lock, kCancelTime, [this] { return done_; });
   }
 
   void OnReadDone(bool ok) override {
@@ -245,7 +245,6 @@ class ControlClient::Stream final
   }
 
   void OnDone(const grpc::Status& status) override {
-    const std::shared_ptr<Stream> keep = std::move(self_);
     std::lock_guard lock(mutex_);
     if (!detached_) {
       events_.closed({status.error_code() == grpc::StatusCode::UNIMPLEMENTED,
@@ -261,7 +260,6 @@ class ControlClient::Stream final
   std::unique_ptr<wire::Control::Stub> stub_;
   grpc::ClientContext context_;
   wire::FromCoordinator incoming_;
-  std::shared_ptr<Stream> self_;  // until gRPC is done with it
 
   std::mutex mutex_;
   std::condition_variable ended_;
@@ -273,10 +271,13 @@ class ControlClient::Stream final
 
 ControlClient::ControlClient(const Address& address, Events events) {
   quiet_grpc();
-  stream_ = std::make_shared<Stream>(address, std::move(events));
-  stream_->start(stream_);
+  stream_ = std::make_unique<Stream>(address, std::move(events));
+  stream_->start();
 }
-ControlClient::~ControlClient() { stream_->detach(); }
+ControlClient::~ControlClient() {
+  // Rather a leak than a crash.
+  if (!stream_->detach()) static_cast<void>(stream_.release());
+}
 void ControlClient::send(const wire::ToCoordinator& message) { stream_->send(message); }
 
 }  // namespace virga::cluster

@@ -64,7 +64,7 @@ class ControlClient {
 
  private:
   class Stream;
-  std::shared_ptr<Stream> stream_;
+  std::unique_ptr<Stream> stream_;
 };
 
 }  // namespace virga::cluster
