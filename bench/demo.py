@@ -20,7 +20,7 @@ def main():
     begin = time.monotonic()
     runs = []
     for name, strategy in cases:
-        print(f"\n{name}: 4 hosts joined at {arguments.rate}, mlp on Fashion-MNIST, {arguments.seconds:.0f} s", flush=True)
+        print(f"\n{name}: 4 hosts at {arguments.rate}, mlp on Fashion-MNIST, {arguments.seconds:.0f} s", flush=True)
         runs.append(lab.train(common + strategy, rate=arguments.rate, show=True))
     print()
     rows = []

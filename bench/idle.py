@@ -1,8 +1,8 @@
 #!/usr/bin/python3
 """What an idle process costs: a rank that waits in an exchange for another one that stands still.
 
-Two ranks train; one is stopped by a signal; for some seconds the other has nothing to do but heartbeats. Its CPU time in
-that span, in percent of a core, is the figure.
+Two ranks train; one is stopped by a signal; for some seconds the other has nothing to do but heartbeats. Its CPU
+time in that span, in percent of a core, is the figure.
 """
 
 import json

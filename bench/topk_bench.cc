@@ -95,14 +95,12 @@ void report(const std::vector<Contestant>& contestants, size_t n, double read_se
                          {"isa", kernel::to_string(kernel::active_isa())},
                          {"read_seconds", read_seconds}};
   const double ours = median(contestants.front().reads);
-  fmt::print("{} floats, {}, one read {:.2f} ms ({:.1f} GB/s)\n", n,
-             kernel::to_string(kernel::active_isa()), 1e3 * read_seconds,
-             4e-9 * static_cast<double>(n) / read_seconds);
+  fmt::print("{} floats, {}, one read {:.2f} ms ({:.1f} GB/s)\n", n, kernel::to_string(kernel::active_isa()),
+             1e3 * read_seconds, 4e-9 * static_cast<double>(n) / read_seconds);
   fmt::print("{:<44}{:>10}{:>9}{:>8}{:>16}\n", "", "ms", "reads", "bar", "/ exact 1 %");
   for (const Contestant& contestant : contestants) {
     const double reads = median(contestant.reads);
-    fmt::print("{:<44}{:>10.2f}{:>9.2f}{:>8}{:>16.2f}\n", contestant.name,
-               1e3 * median(contestant.seconds), reads,
+    fmt::print("{:<44}{:>10.2f}{:>9.2f}{:>8}{:>16.2f}\n", contestant.name, 1e3 * median(contestant.seconds), reads,
                contestant.bar > 0 ? fmt::format("{:.1f}", contestant.bar) : "", reads / ours);
     json["contestants"].push_back({{"name", contestant.name},
                                    {"seconds", median(contestant.seconds)},
@@ -123,8 +121,7 @@ void nth_element(const std::vector<float>& x, size_t k, std::vector<float>& scra
 void run(size_t n, int rounds) {
   const std::vector<float> x = normals(n, 1);
   const size_t percent = codec::k_for_density(n, 0.01), permille = codec::k_for_density(n, 0.001);
-  std::vector<float> residual_percent(n), residual_permille(n), residual_half(n), sum(n),
-      scratch(n);
+  std::vector<float> residual_percent(n), residual_permille(n), residual_half(n), sum(n), scratch(n);
   kernel::TopK topk;
   kernel::MsTopK mstopk;
   codec::ErrorFeedback feedback(n);
@@ -136,18 +133,13 @@ void run(size_t n, int rounds) {
   std::vector<Contestant> contestants = {
       {"exact top-k, 1 %", 4.5, [&] { sink = sink + topk.select(x, percent).indices[0]; }},
       {"exact top-k, 0.1 %", 3, [&] { sink = sink + topk.select(x, permille).indices[0]; }},
-      {"with error feedback, 1 %, fp32", 8,
-       [&] { fused(residual_percent, percent, DType::kFloat32); }},
-      {"with error feedback, 0.1 %, fp32", 8,
-       [&] { fused(residual_permille, permille, DType::kFloat32); }},
-      {"with error feedback, 1 %, fp16", 8,
-       [&] { fused(residual_half, percent, DType::kFloat16); }},
+      {"with error feedback, 1 %, fp32", 8, [&] { fused(residual_percent, percent, DType::kFloat32); }},
+      {"with error feedback, 0.1 %, fp32", 8, [&] { fused(residual_permille, permille, DType::kFloat32); }},
+      {"with error feedback, 1 %, fp16", 8, [&] { fused(residual_half, percent, DType::kFloat16); }},
       {"e += g alone", 0, [&] { kernel::add(sum, x); }},
-      {"ErrorFeedback::compress, 1 %, fp16, packed", 0,
-       [&] { feedback.compress(x, 0.25f, format, payload); }},
+      {"ErrorFeedback::compress, 1 %, fp16, packed", 0, [&] { feedback.compress(x, 0.25f, format, payload); }},
       {"SparseFormat::decode_add, 1 %, fp16", 0, [&] { format.decode_add(payload, sum); }},
-      {"MSTopK, N = 30, 1 %", 0,
-       [&] { sink = sink + mstopk.select(x, percent, 30, 1).indices[0]; }},
+      {"MSTopK, N = 30, 1 %", 0, [&] { sink = sink + mstopk.select(x, percent, 30, 1).indices[0]; }},
       {"std::nth_element, 1 %", 0, [&] { nth_element(x, percent, scratch); }},
   };
   std::vector<double> read_seconds;

@@ -43,11 +43,10 @@ Task<double> half_round_trip(Transport& transport, int rounds) {
   std::vector<double> times;
   for (int i = 0; i < rounds; ++i) {
     const Time begin = transport.loop().now();
-    const TransferPtr arrival =
-        transport.receive(peer, header_of(0), {reinterpret_cast<std::byte*>(&in), 8});
+    const TransferPtr arrival = transport.receive(peer, header_of(0), {reinterpret_cast<std::byte*>(&in), 8});
     if (transport.rank() == 1) co_await finish_soon(transport, arrival);
-    co_await finish_soon(
-        transport, transport.send(peer, header_of(0), {reinterpret_cast<std::byte*>(&out), 8}));
+    const ConstBuffer ping{reinterpret_cast<std::byte*>(&out), 8};
+    co_await finish_soon(transport, transport.send(peer, header_of(0), ping));
     if (transport.rank() == 0) co_await finish_soon(transport, arrival);
     times.push_back(to_seconds(transport.loop().now() - begin) / 2);
   }
@@ -90,11 +89,9 @@ Task<Stream> stream(Transport& transport, size_t bytes, size_t total) {
   const TransferPtr last =
       transport.rank() == 1
           ? transport.send(0, header_of(0), {reinterpret_cast<const std::byte*>(&cpu), sizeof cpu})
-          : transport.receive(1, header_of(0),
-                              {reinterpret_cast<std::byte*>(&other_cpu), sizeof cpu});
+          : transport.receive(1, header_of(0), {reinterpret_cast<std::byte*>(&other_cpu), sizeof cpu});
   co_await finish_soon(transport, last);
-  co_return Stream{gigabytes / to_seconds(transport.loop().now() - begin),
-                   (cpu + other_cpu) / gigabytes};
+  co_return Stream{gigabytes / to_seconds(transport.loop().now() - begin), (cpu + other_cpu) / gigabytes};
 }
 
 std::string swap_addresses(int socket, const std::string& mine) {
@@ -134,8 +131,7 @@ void measure(Rank rank, int socket, bool inside, const char* device) {
   for (const size_t bytes : kSizes) {
     loop.run(stream(transport, bytes, bytes * 4));
     const Stream got = loop.run(stream(transport, bytes, kTotal));
-    row +=
-        fmt::format(" | {:.2f} ({:.2f})", got.gigabytes_per_second, got.cpu_seconds_per_gigabyte);
+    row += fmt::format(" | {:.2f} ({:.2f})", got.gigabytes_per_second, got.cpu_seconds_per_gigabyte);
   }
   if (rank == 0) fmt::print("| {} |\n", row);
   std::fflush(stdout);

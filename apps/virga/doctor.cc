@@ -68,12 +68,10 @@ std::set<std::string> ucx_transports() {
 
 Finding look_at_ucx() {
   const std::set<std::string> names = ucx_transports();
-  const std::string found =
-      fmt::format("{}, transports {}", ucp_get_version_string(), fmt::join(names, " "));
+  const std::string found = fmt::format("{}, transports {}", ucp_get_version_string(), fmt::join(names, " "));
   for (const char* needed : {"self", "posix", "tcp"}) {
     if (names.count(needed) != 0) continue;
-    return {false, fmt::format("{}: {} is not among them; is UCX_TLS set, or /dev/shm not there?",
-                               found, needed)};
+    return {false, fmt::format("{}: {} is not among them; is UCX_TLS set, or /dev/shm not there?", found, needed)};
   }
   return {true, found};
 }
@@ -87,9 +85,7 @@ bool has_f16c() {
 
 Finding look_at_cpu() {
   std::string text = fmt::format("{} cores", std::thread::hardware_concurrency());
-  const auto add = [&text](bool has, const char* name) {
-    text += fmt::format(", {}{}", has ? "" : "no ", name);
-  };
+  const auto add = [&text](bool has, const char* name) { text += fmt::format(", {}{}", has ? "" : "no ", name); };
   add(__builtin_cpu_supports("avx2"), "AVX2");
   add(has_f16c(), "F16C");
   add(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"), "AVX-512");
@@ -100,8 +96,7 @@ Finding look_at_torch() {
 #ifdef VIRGA_TORCH_VERSION
   return {true, VIRGA_TORCH_VERSION};
 #else
-  return {false,
-          "built without it: apt install libtorch-dev, configure with -DVIRGA_WITH_TORCH=ON"};
+  return {false, "built without it: apt install libtorch-dev, configure with -DVIRGA_WITH_TORCH=ON"};
 #endif
 }
 
@@ -109,9 +104,7 @@ Finding look_at_data() {
   const std::string folder = "/usr/share/datasets/fashion-mnist";
   const std::string sample = folder + "/train-images-idx3-ubyte.gz";
   if (::access(sample.c_str(), R_OK) == 0) return {true, folder};
-  return {
-      false,
-      "apt install dataset-fashion-mnist (in Debian's contrib or main), or give --data a folder"};
+  return {false, "apt install dataset-fashion-mnist (in Debian's contrib or main), or give --data a folder"};
 }
 
 Finding look_at_namespaces() {
@@ -157,8 +150,9 @@ int examine() {
 }  // namespace
 
 void add_doctor(CLI::App& app, Context& context) {
-  app.add_subcommand("doctor", "Looks whether this machine has what Virga needs")
-      ->callback([&context] { context.exit_status = examine(); });
+  app.add_subcommand("doctor", "Looks whether this machine has what Virga needs")->callback([&context] {
+    context.exit_status = examine();
+  });
 }
 
 }  // namespace virga::command

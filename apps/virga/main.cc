@@ -40,9 +40,8 @@ std::vector<std::string> split_command(int argc, char** argv, Context& context) 
 // Runs before the callback of the subcommand.
 void check_command(const Subcommand& subcommand, const Context& context) {
   if (subcommand.takes_command && context.command.empty()) {
-    throw CLI::ValidationError(
-        subcommand.name,
-        "say what to run: virga " + std::string(subcommand.name) + " [flags] -- command...");
+    throw CLI::ValidationError(subcommand.name,
+                               "say what to run: virga " + std::string(subcommand.name) + " [flags] -- command...");
   }
   if (!subcommand.takes_command && !context.command.empty()) {
     throw CLI::ValidationError(subcommand.name, "takes no command behind --");

@@ -28,8 +28,7 @@ void add_run(CLI::App& app, Context& context) {
   run->add_option("--timeout", flags->crew.timeout_seconds,
                   "End the run after so many seconds, with exit status 124; 0: never")
       ->capture_default_str();
-  run->add_option("--grace", flags->crew.grace_seconds,
-                  "Seconds the other ranks may go on after one has failed")
+  run->add_option("--grace", flags->crew.grace_seconds, "Seconds the other ranks may go on after one has failed")
       ->capture_default_str();
   run->callback([flags, &context] { context.exit_status = run_ranks(*flags, context); });
 }

@@ -1,14 +1,14 @@
-#include <unistd.h>
-
 #include <chrono>
 #include <cstdio>
 #include <string>
+#include <unistd.h>
 
-#include "command.h"
 #include "virga/base/error.h"
 #include "virga/cluster/launch.h"
 #include "virga/torch/models.h"
 #include "virga/torch/trainer.h"
+
+#include "command.h"
 
 // `virga train`: one rank of a training run. Its environment says which; without one it trains alone.
 namespace virga::command {
@@ -39,8 +39,9 @@ class ProgressPrinter {
     } else {
       constexpr int kWidth = 30;
       const int filled = static_cast<int>(kWidth * progress.fraction);
-      fmt::print("\r\033[K{}{} {:3.0f} % · {}{}", bar(filled, "█"), bar(kWidth - filled, "░"), 100 * progress.fraction,
-                 state, progress.fraction >= 1 ? "\n" : "");
+      const std::string drawn = bar(filled, "█") + bar(kWidth - filled, "░");
+      fmt::print("\r\033[K{} {:3.0f} % · {}{}", drawn, 100 * progress.fraction, state,
+                 progress.fraction >= 1 ? "\n" : "");
     }
     std::fflush(stdout);
   }
@@ -118,7 +119,8 @@ void add_train(CLI::App& app, Context&) {
   train->add_option("--steps", o.steps, "Ends the run");
   train->add_option("--seconds", o.seconds, "Ends the run");
   train->add_option("--seed", o.seed, "Of initial values and order of samples")->capture_default_str();
-  train->add_option("--threads", o.threads, "For computing; default: cores / ranks on the host")->check(CLI::Range(1, 4096));
+  train->add_option("--threads", o.threads, "For computing; default: cores / ranks on the host")
+      ->check(CLI::Range(1, 4096));
   train->add_option("--learning-rate,--lr", o.learning_rate, "After warm-up")->capture_default_str();
   train->add_option("--momentum", o.momentum)->capture_default_str();
   train->add_option("--weight-decay", o.weight_decay)->capture_default_str();

@@ -1,8 +1,7 @@
 #include "virga/base/half.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 #include <limits>
 
 namespace virga {

@@ -9,8 +9,7 @@ namespace {
 TEST(Random, PhiloxKnownAnswers) {
   EXPECT_EQ(philox(0, 0, 0), (std::array<uint32_t, 4>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint64_t ones = ~uint64_t{0};
-  EXPECT_EQ(philox(ones, ones, ones),
-            (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox(ones, ones, ones), (std::array<uint32_t, 4>{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
 }
 
 TEST(Random, StreamsDifferAndReplay) {

@@ -72,12 +72,10 @@ TEST(EliasFano, SizeIsTheFormulaUpTo2To40) {
     const auto words = [](double bits) { return 8 * std::ceil(bits / 64); };
     return words(k * l) + words(k + std::floor((n - 1) / std::exp2(l)) + 1);
   };
-  for (uint64_t n :
-       {uint64_t{1}, uint64_t{100}, uint64_t{25600000}, uint64_t{1} << 32, uint64_t{1} << 40}) {
+  for (uint64_t n : {uint64_t{1}, uint64_t{100}, uint64_t{25600000}, uint64_t{1} << 32, uint64_t{1} << 40}) {
     for (uint64_t k : {uint64_t{1}, n / 1000, n / 100, n / 3, n}) {
       if (k == 0) continue;
-      EXPECT_EQ(static_cast<double>(EliasFano(n, k).bytes()),
-                formula(static_cast<double>(n), static_cast<double>(k)))
+      EXPECT_EQ(static_cast<double>(EliasFano(n, k).bytes()), formula(static_cast<double>(n), static_cast<double>(k)))
           << k << " of " << n;
     }
   }
@@ -136,8 +134,7 @@ TEST(EliasFano, AnIndexPastTheEndOrTwiceIsCorrupt) {
 
 // Whatever arrives either is refused or decodes to k ascending indices below n that encode to the
 // same bytes.
-void expect_refused_or_sound(const EliasFano& coder, uint64_t n, uint64_t k,
-                             const std::vector<std::byte>& bytes) {
+void expect_refused_or_sound(const EliasFano& coder, uint64_t n, uint64_t k, const std::vector<std::byte>& bytes) {
   std::vector<uint32_t> indices(k);
   if (is_corrupt(coder, bytes)) return;
   coder.decode(bytes, indices);

@@ -6,8 +6,8 @@
 #include "virga/base/half.h"
 #include "virga/base/random.h"
 
-// The judge: every algorithm again, in one process and plain loops, with the order of summation that the algorithm promises. It
-// shares no arithmetic with the library.
+// The judge: every algorithm again, in one process and plain loops, with the order of summation that the algorithm
+// promises. It shares no arithmetic with the library.
 namespace virga::reference {
 
 using Vectors = std::vector<std::vector<float>>;  // one a rank
@@ -16,7 +16,8 @@ inline Vectors random_vectors(int ranks, size_t elements, uint64_t seed) {
   Vectors vectors(ranks, std::vector<float>(elements));
   for (int rank = 0; rank < ranks; ++rank) {
     Random random(seed, rank);
-    for (float& x : vectors[rank]) x = static_cast<float>(random.uniform() - 0.5) * static_cast<float>(1 << random.below(8));
+    for (float& x : vectors[rank])
+      x = static_cast<float>(random.uniform() - 0.5) * static_cast<float>(1 << random.below(8));
   }
   return vectors;
 }

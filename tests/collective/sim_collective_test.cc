@@ -1,9 +1,7 @@
-#include <gtest/gtest.h>
-
 #include <cstring>
 #include <functional>
+#include <gtest/gtest.h>
 
-#include "collective/reference.h"
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allgather/direct.h"
 #include "virga/collective/allgatherv/direct.h"
@@ -12,6 +10,8 @@
 #include "virga/collective/barrier/dissemination.h"
 #include "virga/collective/broadcast/chain.h"
 #include "virga/collective/reduce_scatter/direct.h"
+
+#include "collective/reference.h"
 
 namespace virga::collective {
 namespace {
@@ -72,11 +72,12 @@ TEST_P(EveryLayout, RingAllreduceEqualsTheReference) {
   for (bool half : {false, true}) {
     const float scale = 1.0f / static_cast<float>(layout().ranks());
     const AllreduceOptions options(scale, half ? DType::kFloat16 : DType::kFloat32);
-    for_every_size([&](Comm& comm, FloatVector data) { return allreduce_ring(comm, comm.topology().world(), data, options); },
-                   [&](const Vectors& before, const Vectors& after) {
-                     const auto expected = reference::ring(before, scale, half);
-                     for (const auto& result : after) expect_same_bits(result, expected, half ? "fp16" : "fp32");
-                   });
+    for_every_size(
+        [&](Comm& comm, FloatVector data) { return allreduce_ring(comm, comm.topology().world(), data, options); },
+        [&](const Vectors& before, const Vectors& after) {
+          const auto expected = reference::ring(before, scale, half);
+          for (const auto& result : after) expect_same_bits(result, expected, half ? "fp16" : "fp32");
+        });
   }
 }
 
@@ -99,7 +100,8 @@ TEST_P(EveryLayout, ReduceScatterSumsInMemberOrder) {
                    const size_t n = before.size();
                    for (size_t rank = 0; rank < n; ++rank) {
                      auto expected = before[rank];
-                     const size_t begin = reference::cut(sum.size(), n, rank), end = reference::cut(sum.size(), n, rank + 1);
+                     const size_t begin = reference::cut(sum.size(), n, rank),
+                                  end = reference::cut(sum.size(), n, rank + 1);
                      std::copy(sum.begin() + begin, sum.begin() + end, expected.begin() + begin);
                      expect_same_bits(after[rank], expected, "rank " + std::to_string(rank));
                    }
@@ -118,12 +120,11 @@ TEST_P(EveryLayout, AllgatherCollectsShards) {
 
 TEST_P(EveryLayout, BroadcastFromEveryRoot) {
   for (Rank root = 0; root < layout().ranks(); ++root) {
-    for_every_size([&](Comm& comm, FloatVector data) {
-                     return broadcast(comm, comm.topology().world(), root, data.buffer());
-                   },
-                   [&](const Vectors& before, const Vectors& after) {
-                     for (const auto& result : after) expect_same_bits(result, before[root], "broadcast");
-                   });
+    for_every_size(
+        [&](Comm& comm, FloatVector data) { return broadcast(comm, comm.topology().world(), root, data.buffer()); },
+        [&](const Vectors& before, const Vectors& after) {
+          for (const auto& result : after) expect_same_bits(result, before[root], "broadcast");
+        });
   }
 }
 
@@ -200,7 +201,7 @@ TEST(Replay, TheSameSeedGivesTheSameRun) {
   };
   const auto first = run(1), again = run(1), other = run(2);
   EXPECT_EQ(first.first, again.first);
-  EXPECT_NE(first.first, other.first);     // time depends on the seed,
+  EXPECT_NE(first.first, other.first);    // time depends on the seed,
   EXPECT_EQ(first.second, other.second);  // the result does not
 }
 

@@ -1,10 +1,11 @@
 #include <gtest/gtest.h>
 
-#include "collective/reference.h"
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/barrier/dissemination.h"
 #include "virga/collective/broadcast/chain.h"
+
+#include "collective/reference.h"
 
 namespace virga::collective {
 namespace {
@@ -30,9 +31,12 @@ class EveryFault : public ::testing::TestWithParam<Fault> {
  protected:
   static void strike(SimJob& job, Rank victim) {
     switch (GetParam()) {
-      case Fault::kKill: return job.kill(victim);
-      case Fault::kPause: return job.pause(victim);
-      case Fault::kCut: return job.cut(job.world().host_of(victim));
+      case Fault::kKill:
+        return job.kill(victim);
+      case Fault::kPause:
+        return job.pause(victim);
+      case Fault::kCut:
+        return job.cut(job.world().host_of(victim));
     }
   }
 };

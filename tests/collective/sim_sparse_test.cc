@@ -1,15 +1,15 @@
-#include <gtest/gtest.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <gtest/gtest.h>
 #include <limits>
 #include <numeric>
 
-#include "collective/reference.h"
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/sparse_allreduce/flat.h"
 #include "virga/collective/sparse_allreduce/hitopk.h"
+
+#include "collective/reference.h"
 
 namespace virga::collective {
 namespace {
@@ -24,8 +24,8 @@ float rounded(float x, DType dtype) {
 }
 
 // One member's step of top-k with error feedback by sorting everything: what it sends, dense.
-std::vector<float> select(std::vector<float>& residual, const std::vector<float>& gradient, float scale,
-                          double density, DType dtype) {
+std::vector<float> select(std::vector<float>& residual, const std::vector<float>& gradient, float scale, double density,
+                          DType dtype) {
   const size_t n = gradient.size();
   std::vector<float> sent(n, 0.0f);
   if (n == 0) return sent;
@@ -95,9 +95,9 @@ net::sim::Options world(const std::vector<int>& ranks_per_host, uint64_t seed) {
   return options;
 }
 
-const std::vector<std::vector<int>> kLayouts = {{1},          {2},       {1, 1},    {2, 1},       {1, 1, 1},
-                                                {2, 2},       {1, 3},    {5},       {1, 1, 1, 1}, {2, 3},
-                                                {2, 2, 2, 1}, {3, 1, 3}, {4, 4},    {3, 2, 4},    {2, 3, 3, 1}};
+const std::vector<std::vector<int>> kLayouts = {{1},          {2},       {1, 1}, {2, 1},       {1, 1, 1},
+                                                {2, 2},       {1, 3},    {5},    {1, 1, 1, 1}, {2, 3},
+                                                {2, 2, 2, 1}, {3, 1, 3}, {4, 4}, {3, 2, 4},    {2, 3, 3, 1}};
 
 class SparseOnEveryLayout : public ::testing::TestWithParam<size_t> {
  protected:

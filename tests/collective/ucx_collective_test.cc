@@ -1,17 +1,17 @@
-#include <gtest/gtest.h>
-
 #include <cstring>
+#include <gtest/gtest.h>
 #include <memory>
 
-#include "collective/reference.h"
+#include "virga/cluster/sim_job.h"
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/allreduce/ring.h"
 #include "virga/collective/barrier/dissemination.h"
 #include "virga/collective/broadcast/chain.h"
 #include "virga/collective/sparse_allreduce/hitopk.h"
-#include "virga/cluster/sim_job.h"
 #include "virga/net/ucx/transport.h"
 #include "virga/runtime/task_group.h"
+
+#include "collective/reference.h"
 
 namespace virga::collective {
 namespace {
@@ -19,8 +19,8 @@ namespace {
 using net::ucx::UcxTransport;
 using reference::Vectors;
 
-// A job on the real transport: all ranks in this process, on one loop. Ranks of one virtual host talk by shared memory, others
-// by TCP on the loopback device.
+// A job on the real transport: all ranks in this process, on one loop. Ranks of one virtual host talk by shared memory,
+// others by TCP on the loopback device.
 class UcxJob {
  public:
   explicit UcxJob(const std::vector<int>& ranks_per_host) : worker_(loop_) {

@@ -9,12 +9,9 @@ namespace {
 class Limits : public Contract {};
 INSTANTIATE_TEST_SUITE_P(Every, Limits, kEveryKind, kind_name);
 
-std::optional<Error> error_in(World& world, Task<void> task) {
-  return world.loop().run(error_of(std::move(task)));
-}
+std::optional<Error> error_in(World& world, Task<void> task) { return world.loop().run(error_of(std::move(task))); }
 
-Task<void> receive_bytes(Transport& transport, Rank from, Header header, size_t bytes,
-                         Duration limit) {
+Task<void> receive_bytes(Transport& transport, Rank from, Header header, size_t bytes, Duration limit) {
   std::vector<std::byte> data(bytes);
   co_await finish_soon(transport, transport.receive(from, header, buffer_of(data)), limit);
 }
@@ -41,8 +38,7 @@ TEST_P(Limits, AReceiveThatWasGivenUpTakesNothing) {
   const auto world = GetParam().make();
   const Header header = header_of(3, 1, 2);
   EXPECT_TRUE(error_in(*world, receive_bytes(world->at(0), 2, header, 64, 20ms)));
-  world->run(when_both(send_bytes(world->at(2), 0, header, 64),
-                       receive_bytes(world->at(0), 2, header, 64, 5s)));
+  world->run(when_both(send_bytes(world->at(2), 0, header, 64), receive_bytes(world->at(0), 2, header, 64, 5s)));
 }
 
 // Nobody ever asks for it. Where a send is only done when it is fetched, its deadline ends it and
@@ -65,16 +61,14 @@ TEST_P(Limits, ACancelledScopeEndsEverythingInItWithItsReason) {
     std::vector<std::byte> data(8);
     Transport& transport = world->at(0);
     const Deadline deadline = Deadline::after(world->loop().clock(), 10s);
-    co_await finish(transport, transport.receive(1, header_of(1, chunk, 1), buffer_of(data)),
-                    deadline, scope);
+    co_await finish(transport, transport.receive(1, header_of(1, chunk, 1), buffer_of(data)), deadline, scope);
   };
   const auto expect_cancelled = [&](uint64_t chunk) -> Task<void> {
     const auto error = co_await error_of(waiter(chunk));
     EXPECT_TRUE(error && error->code() == ErrorCode::kAborted);
   };
-  world->loop().call_at(world->loop().now() + 20ms, [&] {
-    scope.cancel(Error(ErrorCode::kAborted, "rank 2 failed first", 2));
-  });
+  world->loop().call_at(world->loop().now() + 20ms,
+                        [&] { scope.cancel(Error(ErrorCode::kAborted, "rank 2 failed first", 2)); });
   world->run(when_both(expect_cancelled(1), expect_cancelled(2)));
   world->run(expect_cancelled(3));  // the scope is spent: whatever comes later ends at once
   EXPECT_LT(world->loop().now(), Time(8s));
@@ -110,8 +104,7 @@ TEST_P(Limits, DisagreementIsNamedOnTheReceiver) {
         ASSERT_TRUE(error) << field.name;
         EXPECT_EQ(error->code(), ErrorCode::kMismatch) << error->what();
         EXPECT_EQ(error->culprit(), 2);
-        EXPECT_THAT(error->what(), ::testing::AllOf(::testing::HasSubstr(field.name),
-                                                    ::testing::HasSubstr("rank 2")));
+        EXPECT_THAT(error->what(), ::testing::AllOf(::testing::HasSubstr(field.name), ::testing::HasSubstr("rank 2")));
         world->run(finish_soon(world->at(2), send));
         world->pass(1ms);
         EXPECT_EQ(heard.size(), 1u) << field.name;
@@ -123,16 +116,14 @@ TEST_P(Limits, DisagreementIsNamedOnTheReceiver) {
 TEST_P(Limits, AMessageOfAnotherSizeIsRefused) {
   const auto world = GetParam().make();
   uint64_t chunk = 0;
-  for (const auto& [sent, expected] :
-       {std::pair<size_t, size_t>{8, 7}, {8, 9}, {0, 1}, {700'000, 8}, {8, 700'000}}) {
+  for (const auto& [sent, expected] : {std::pair<size_t, size_t>{8, 7}, {8, 9}, {0, 1}, {700'000, 8}, {8, 700'000}}) {
     const Header header = header_of(7, ++chunk, 0);
     const std::vector<std::byte> data(sent);
     const TransferPtr send = world->at(0).send(2, header, buffer_of(data));
     const auto error = error_in(*world, receive_bytes(world->at(2), 0, header, expected, 5s));
     ASSERT_TRUE(error);
     EXPECT_EQ(error->code(), ErrorCode::kMismatch) << error->what();
-    EXPECT_THAT(error->what(),
-                ::testing::HasSubstr(fmt::format("{} here, {} there", expected, sent)));
+    EXPECT_THAT(error->what(), ::testing::HasSubstr(fmt::format("{} here, {} there", expected, sent)));
     world->run(finish_soon(world->at(0), send));
   }
 }
@@ -159,8 +150,7 @@ TEST_P(Limits, MessagesThatWaitAreBounded) {
   const auto world = GetParam().make(limits);
   std::vector<Error> heard;
   world->at(0).set_failure_listener([&](const Error& error) { heard.push_back(error); });
-  for (uint64_t chunk = 0; chunk < 12; ++chunk)
-    world->run(send_bytes(world->at(1), 0, header_of(1, chunk, 1), 8));
+  for (uint64_t chunk = 0; chunk < 12; ++chunk) world->run(send_bytes(world->at(1), 0, header_of(1, chunk, 1), 8));
   world->pass(50ms);
   ASSERT_EQ(heard.size(), 2u);
   EXPECT_EQ(heard[0].code(), ErrorCode::kResourceExhausted);
@@ -184,16 +174,14 @@ TEST_P(Limits, AFailedPeerFailsWhatWaitsAndWhatComesLater) {
   transport.fail_peer(2, Error(ErrorCode::kPeerLost, "rank 2 missed its heartbeats", 2));
   transport.fail_peer(2, Error(ErrorCode::kAborted, "said twice", 2));
   const TransferPtr later_receive = transport.receive(2, header_of(2, 0, 2), buffer_of(data));
-  const TransferPtr later_send =
-      transport.send(2, header_of(3, 0, 0), buffer_of(std::as_const(data)));
+  const TransferPtr later_send = transport.send(2, header_of(3, 0, 0), buffer_of(std::as_const(data)));
   for (const TransferPtr& transfer : {waiting, later_receive, later_send}) {
     ASSERT_TRUE(transfer->finished());
     ASSERT_TRUE(transfer->error());
     EXPECT_EQ(transfer->error()->code(), ErrorCode::kPeerLost);
     EXPECT_EQ(transfer->error()->culprit(), 2);
   }
-  world->run(
-      when_both(send_bytes(world->at(1), 0, header_of(1, 0, 1), 8), finish_soon(transport, other)));
+  world->run(when_both(send_bytes(world->at(1), 0, header_of(1, 0, 1), 8), finish_soon(transport, other)));
 }
 
 }  // namespace

@@ -12,8 +12,7 @@ Task<void> send_one(Transport& transport, Rank to, Header header, std::vector<st
   co_await finish_soon(transport, transport.send(to, header, buffer_of(std::as_const(data))));
 }
 
-Task<void> expect_one(Transport& transport, Rank from, Header header,
-                      std::vector<std::byte> wanted) {
+Task<void> expect_one(Transport& transport, Rank from, Header header, std::vector<std::byte> wanted) {
   std::vector<std::byte> data(wanted.size(), std::byte{0xee});
   co_await finish_soon(transport, transport.receive(from, header, buffer_of(data)), 20s);
   EXPECT_TRUE(data == wanted) << wanted.size() << " bytes from rank " << from;
@@ -25,10 +24,8 @@ Task<void> all_pairs(Transport& transport, size_t bytes) {
   std::vector<Task<void>> tasks;
   const Rank me = transport.rank();
   for (Rank peer = 0; peer < transport.world_size(); ++peer) {
-    tasks.push_back(
-        expect_one(transport, peer, header_of(bytes, 0, peer), pattern(bytes, peer * 10 + me)));
-    tasks.push_back(
-        send_one(transport, peer, header_of(bytes, 0, me), pattern(bytes, me * 10 + peer)));
+    tasks.push_back(expect_one(transport, peer, header_of(bytes, 0, peer), pattern(bytes, peer * 10 + me)));
+    tasks.push_back(send_one(transport, peer, header_of(bytes, 0, me), pattern(bytes, me * 10 + peer)));
   }
   co_await when_all(std::move(tasks));
 }
@@ -56,8 +53,7 @@ TEST_P(Messages, OfOneAddressMatchInTheOrderSent) {
     for (int i = 0; i < 50; ++i) {
       const size_t bytes = i % 3 == 0 ? 300'000 : 8;
       sends.push_back(send_one(world->at(0), 2, header_of(operation, 0, 0), pattern(bytes, i)));
-      receives.push_back(
-          expect_one(world->at(2), 0, header_of(operation, 0, 0), pattern(bytes, i)));
+      receives.push_back(expect_one(world->at(2), 0, header_of(operation, 0, 0), pattern(bytes, i)));
     }
     Task<void> first = when_all(std::move(receive_first ? receives : sends));
     Task<void> second = when_all(std::move(receive_first ? sends : receives));
@@ -85,8 +81,7 @@ TEST_P(Messages, ThatComeEarlyWait) {
   std::vector<std::vector<std::byte>> data;
   for (size_t bytes : {0u, 16u, 20'000u, 2'000'000u}) {
     data.push_back(pattern(bytes, bytes));
-    sends.push_back(
-        world->at(0).send(2, header_of(bytes, 0, 0), buffer_of(std::as_const(data.back()))));
+    sends.push_back(world->at(0).send(2, header_of(bytes, 0, 0), buffer_of(std::as_const(data.back()))));
   }
   world->pass(100ms);
   std::vector<Task<void>> tasks;
@@ -108,15 +103,12 @@ TEST_P(Messages, ByTheThousandsAtOnce) {
     std::vector<TransferPtr> transfers;
     for (int i = 0; i < kCount; ++i) {
       out[i] = static_cast<uint64_t>(me) << 32 | i;
-      transfers.push_back(transport.receive(last, header_of(1, i, last),
-                                            {reinterpret_cast<std::byte*>(&in[i]), 8}));
-      transfers.push_back(
-          transport.send(next, header_of(1, i, me), {reinterpret_cast<std::byte*>(&out[i]), 8}));
+      transfers.push_back(transport.receive(last, header_of(1, i, last), {reinterpret_cast<std::byte*>(&in[i]), 8}));
+      transfers.push_back(transport.send(next, header_of(1, i, me), {reinterpret_cast<std::byte*>(&out[i]), 8}));
     }
     for (const TransferPtr& transfer : transfers) co_await finish_soon(transport, transfer, 20s);
     for (int i = 0; i < kCount; ++i) {
-      if (in[i] != (static_cast<uint64_t>(last) << 32 | i))
-        fail(ErrorCode::kCorrupt, "message {} is wrong", i);
+      if (in[i] != (static_cast<uint64_t>(last) << 32 | i)) fail(ErrorCode::kCorrupt, "message {} is wrong", i);
     }
   });
 }
@@ -132,8 +124,7 @@ TEST_P(Messages, AreCountedExactly) {
     bytes += size;
   }
   world->run(when_all(std::move(tasks)));
-  const Traffic out = world->at(2).traffic(0), in = world->at(0).traffic(2),
-                none = world->at(1).traffic(0);
+  const Traffic out = world->at(2).traffic(0), in = world->at(0).traffic(2), none = world->at(1).traffic(0);
   EXPECT_EQ(out.bytes_sent, bytes);
   EXPECT_EQ(out.messages_sent, 9u);
   EXPECT_EQ(out.bytes_received, 0u);

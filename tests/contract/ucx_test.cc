@@ -31,27 +31,21 @@ ErrorCode code_of(const std::function<void()>& call) {
 TEST_F(Ucx, NeedsADeviceThatExists) {
   EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(0, 1, "nosuchdevice0")); }),
             ErrorCode::kUnavailable);
-  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(0, 1, "")); }),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(0, 1, "")); }), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(Ucx, NeedsARankThatExists) {
-  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(2, 2, "lo")); }),
-            ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(-1, 2, "lo")); }),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(2, 2, "lo")); }), ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_of([&] { UcxTransport(loop_, UcxTransport::Options(-1, 2, "lo")); }), ErrorCode::kInvalidArgument);
 }
 
 TEST_F(Ucx, RefusesWrongUseBeforeAnythingIsSent) {
-  UcxTransport a(loop_, UcxTransport::Options(0, 3, "lo")),
-      b(loop_, UcxTransport::Options(1, 3, "lo"));
+  UcxTransport a(loop_, UcxTransport::Options(0, 3, "lo")), b(loop_, UcxTransport::Options(1, 3, "lo"));
   const Header header = header_of(0, 0, 0);
   EXPECT_EQ(code_of([&] { a.send(1, header, {}); }), ErrorCode::kInvalidArgument);  // not connected
   EXPECT_EQ(code_of([&] { a.send(3, header, {}); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { a.receive(-1, header, {}); }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_of([&] {
-              a.send(0, header, {nullptr, 8});
-            }),
+  EXPECT_EQ(code_of([&] { a.send(0, header, {nullptr, 8}); }),
             ErrorCode::kInvalidArgument);  // phantom
   EXPECT_EQ(code_of([&] { a.receive(0, header, {nullptr, 8}); }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_of([&] { a.connect(2, b.address(), true); }),
@@ -74,10 +68,8 @@ TEST(UcxIdle, CostsNothing) {
     const std::vector<std::byte> out(8);
     for (const auto& [from, to] : {std::pair<Rank, Rank>{0, 1}, {1, 0}}) {
       const TransferPtr send = world.at(from).send(to, header_of(1, 0, from), buffer_of(out));
-      world.run(
-          when_both(finish_soon(world.at(from), send),
-                    finish_soon(world.at(to),
-                                world.at(to).receive(from, header_of(1, 0, from), buffer_of(in)))));
+      world.run(when_both(finish_soon(world.at(from), send),
+                          finish_soon(world.at(to), world.at(to).receive(from, header_of(1, 0, from), buffer_of(in)))));
     }
     world.pass(50ms);
     const TransferPtr waits = world.at(0).receive(1, header_of(2, 0, 1), buffer_of(never));

@@ -115,10 +115,9 @@ class Contract : public ::testing::TestWithParam<Kind> {
   void TearDown() override { alarm(0); }
 };
 
-inline const auto kEveryKind =
-    ::testing::Values(Kind{"sim_inside", true, {3}}, Kind{"sim_between", true, {1, 1, 1}},
-                      Kind{"sim_mixed", true, {2, 1}}, Kind{"ucx_inside", false, {3}},
-                      Kind{"ucx_between", false, {1, 1, 1}}, Kind{"ucx_mixed", false, {2, 1}});
+inline const auto kEveryKind = ::testing::Values(
+    Kind{"sim_inside", true, {3}}, Kind{"sim_between", true, {1, 1, 1}}, Kind{"sim_mixed", true, {2, 1}},
+    Kind{"ucx_inside", false, {3}}, Kind{"ucx_between", false, {1, 1, 1}}, Kind{"ucx_mixed", false, {2, 1}});
 inline std::string kind_name(const ::testing::TestParamInfo<Kind>& info) { return info.param.name; }
 
 // A message's address, for tests that do not care about the rest.
@@ -142,9 +141,7 @@ inline std::vector<std::byte> pattern(size_t bytes, uint64_t seed) {
 }
 
 inline Buffer buffer_of(std::vector<std::byte>& data) { return {data.data(), data.size()}; }
-inline ConstBuffer buffer_of(const std::vector<std::byte>& data) {
-  return {data.data(), data.size()};
-}
+inline ConstBuffer buffer_of(const std::vector<std::byte>& data) { return {data.data(), data.size()}; }
 
 // Waits up to five seconds (of the world's clock).
 inline Task<void> finish_soon(Transport& transport, TransferPtr transfer, Duration limit = 5s) {

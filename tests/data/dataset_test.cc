@@ -16,8 +16,7 @@ class DatasetTest : public FolderTest {
  protected:
   void SetUp() override {
     FolderTest::SetUp();
-    write_plain(folder_ / "train-images-idx3-ubyte",
-                idx_bytes({3, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
+    write_plain(folder_ / "train-images-idx3-ubyte", idx_bytes({3, 2, 2}, {1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}));
     write_gzip(folder_ / "train-labels-idx1-ubyte.gz", idx_bytes({3}, {0, 9, 4}));
     write_gzip(folder_ / "t10k-images-idx3-ubyte.gz", idx_bytes({1, 2, 2}, {13, 14, 15, 16}));
     write_plain(folder_ / "t10k-labels-idx1-ubyte", idx_bytes({1}, {7}));
@@ -75,8 +74,7 @@ TEST_F(DatasetTest, MissingFileAndFolder) {
 }
 
 TEST_F(DatasetTest, UnknownNameListsTheKnown) {
-  expect_error("imagenet", ErrorCode::kInvalidArgument,
-               "unknown dataset \"imagenet\"; known: fashion-mnist");
+  expect_error("imagenet", ErrorCode::kInvalidArgument, "unknown dataset \"imagenet\"; known: fashion-mnist");
 }
 
 // The package is part of ./dev setup, so a machine where this fails is not set up.
@@ -86,8 +84,7 @@ TEST(FashionMnist, IsFoundByName) {
   EXPECT_EQ(splits.test.count, 10000);
   EXPECT_EQ(splits.train.rows, 28);
   EXPECT_EQ(splits.train.cols, 28);
-  for (const Dataset* split :
-       {&splits.train, &splits.test}) {  // it is balanced: a tenth of the items in each class
+  for (const Dataset* split : {&splits.train, &splits.test}) {  // it is balanced: a tenth of the items in each class
     std::vector<int64_t> items(kClasses);
     for (uint8_t label : split->labels) ++items[label];
     EXPECT_EQ(items, std::vector<int64_t>(kClasses, split->count / kClasses));

@@ -17,8 +17,7 @@ using Bytes = std::vector<uint8_t>;
 inline Bytes idx_bytes(const std::vector<uint32_t>& sizes, const Bytes& elements) {
   Bytes bytes = {0, 0, 0x08, static_cast<uint8_t>(sizes.size())};
   for (uint32_t size : sizes) {
-    for (int shift = 24; shift >= 0; shift -= 8)
-      bytes.push_back(static_cast<uint8_t>(size >> shift));
+    for (int shift = 24; shift >= 0; shift -= 8) bytes.push_back(static_cast<uint8_t>(size >> shift));
   }
   bytes.insert(bytes.end(), elements.begin(), elements.end());
   return bytes;
@@ -26,14 +25,12 @@ inline Bytes idx_bytes(const std::vector<uint32_t>& sizes, const Bytes& elements
 
 inline void write_plain(const std::filesystem::path& path, const Bytes& bytes) {
   std::ofstream(path, std::ios::binary)
-      .write(reinterpret_cast<const char*>(bytes.data()),
-             static_cast<std::streamsize>(bytes.size()));
+      .write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
 }
 
 inline void write_gzip(const std::filesystem::path& path, const Bytes& bytes) {
   gzFile file = gzopen(path.c_str(), "wb");
-  ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())),
-            static_cast<int>(bytes.size()));
+  ASSERT_EQ(gzwrite(file, bytes.data(), static_cast<unsigned>(bytes.size())), static_cast<int>(bytes.size()));
   ASSERT_EQ(gzclose(file), Z_OK);
 }
 

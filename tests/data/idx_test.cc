@@ -42,8 +42,7 @@ TEST_F(IdxTest, ReadsPlainAndCompressed) {
 
 TEST_F(IdxTest, ReadsMoreThanOneChunk) {
   Bytes elements(5'000'017);
-  for (size_t i = 0; i < elements.size(); ++i)
-    elements[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
+  for (size_t i = 0; i < elements.size(); ++i) elements[i] = static_cast<uint8_t>(i * 2654435761u >> 24);
   write_gzip(path(), idx_bytes({5'000'017}, elements));
   EXPECT_EQ(read_idx(path(), 1).bytes, elements);
 }
@@ -61,8 +60,7 @@ TEST_F(IdxTest, EveryTruncationOfACompressedFileIsFound) {
   write_gzip(path(), good_);
   const Bytes compressed = read_all(path());
   for (size_t length = 0; length < compressed.size(); ++length) {
-    write_plain(path(),
-                Bytes(compressed.begin(), compressed.begin() + static_cast<ptrdiff_t>(length)));
+    write_plain(path(), Bytes(compressed.begin(), compressed.begin() + static_cast<ptrdiff_t>(length)));
     // Where not even gzip's own header is whole, zlib takes the bytes for a plain file.
     expect_error(ErrorCode::kCorrupt, length < 10 ? "" : "its gzip stream has no end");
   }

@@ -10,8 +10,7 @@ namespace virga::data {
 namespace {
 
 // All samples of an epoch in global order: batch by batch, rank by rank.
-std::vector<int64_t> deal(int64_t count, int64_t batch_size, int world, uint64_t seed,
-                          uint64_t epoch) {
+std::vector<int64_t> deal(int64_t count, int64_t batch_size, int world, uint64_t seed, uint64_t epoch) {
   std::vector<DistributedSampler> ranks;
   for (int rank = 0; rank < world; ++rank) {
     ranks.emplace_back(count, batch_size, rank, world, seed);

@@ -1,7 +1,7 @@
-// A rank is killed, stopped or cut off in the middle of a step, in a real job of the real command on hosts that are really apart.
-#include <signal.h>
-
+// A rank is killed, stopped or cut off in the middle of a step, in a real job of the real command on hosts that are
+// really apart.
 #include <chrono>
+#include <signal.h>
 
 #include "end_to_end/support.h"
 

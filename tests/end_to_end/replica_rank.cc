@@ -2,7 +2,6 @@
 #include <cstdio>
 #include <cstring>
 #include <iostream>
-
 #include <torch/torch.h>
 
 #include "virga/torch/replica.h"

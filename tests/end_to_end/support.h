@@ -1,16 +1,14 @@
 #pragma once
 
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-#include <unistd.h>
-
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <string>
-#include <vector>
-
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
+#include <string>
+#include <unistd.h>
+#include <vector>
 
 #include "virga/lab/lab.h"
 #include "virga/lab/local.h"

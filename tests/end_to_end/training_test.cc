@@ -28,7 +28,8 @@ TEST(Training, TheSameSeedGivesTheSameBits) {
   const std::vector<std::string> arguments = {"--strategy", "hitopk", "--steps", "20", "--seed", "7"};
   const auto first = run(3, arguments), again = run(3, arguments);
   EXPECT_EQ(first["parameters_sha256"], again["parameters_sha256"]);
-  EXPECT_NE(first["parameters_sha256"], run(3, {"--strategy", "hitopk", "--steps", "20", "--seed", "8"})["parameters_sha256"]);
+  EXPECT_NE(first["parameters_sha256"],
+            run(3, {"--strategy", "hitopk", "--steps", "20", "--seed", "8"})["parameters_sha256"]);
 }
 
 TEST(Training, BucketsDoNotChangeADenseResultOfTwoRanks) {

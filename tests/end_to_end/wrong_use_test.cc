@@ -45,8 +45,8 @@ TEST(WrongUse, WrongFlagsAreStatusTwo) {
 
 TEST(WrongUse, ATruncatedDatasetIsNamed) {
   TemporaryFolder folder;
-  for (const char* name : {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte",
-                           "t10k-labels-idx1-ubyte"}) {
+  for (const char* name :
+       {"train-images-idx3-ubyte", "train-labels-idx1-ubyte", "t10k-images-idx3-ubyte", "t10k-labels-idx1-ubyte"}) {
     std::ofstream(folder / name) << "short";
   }
   expect_everywhere(run(1, train({"--data", folder / ""})), HasSubstr("train-images-idx3-ubyte"));
@@ -110,9 +110,8 @@ TEST(NonFinite, ErrorStopsEveryRankBeforeTheUpdate) {
 
 TEST(NonFinite, SkipStepSkipsOnEveryRankAndGoesOn) {
   TemporaryFolder folder;
-  const lab::CrewResult result =
-      run(2, train({"--strategy", "hitopk", "--steps", "20", "--learning-rate", "1e38", "--non-finite", "skip-step",
-                    "--metrics", folder / "run.jsonl"}));
+  const lab::CrewResult result = run(2, train({"--strategy", "hitopk", "--steps", "20", "--learning-rate", "1e38",
+                                               "--non-finite", "skip-step", "--metrics", folder / "run.jsonl"}));
   EXPECT_EQ(result.status, 0) << result.ranks[0].output;
   EXPECT_GT(summary(folder / "run.jsonl")["skipped_steps"], 5);
 }

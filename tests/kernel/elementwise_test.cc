@@ -93,8 +93,7 @@ TEST_P(Elementwise, UnpackGivesEveryWordItsValue) {
 
 TEST_P(Elementwise, AllFiniteSeesEveryLane) {
   const IsaOverride isa(GetParam());
-  for (size_t n :
-       {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{33}, size_t{100}, size_t{5000}}) {
+  for (size_t n : {size_t{1}, size_t{7}, size_t{8}, size_t{9}, size_t{33}, size_t{100}, size_t{5000}}) {
     std::vector<float> x = normals(n, 6);
     x[n / 2] = std::numeric_limits<float>::max();
     EXPECT_TRUE(all_finite(x));
@@ -112,15 +111,13 @@ TEST_P(Elementwise, AllFiniteSeesEveryLane) {
 TEST_P(Elementwise, RoundToSaturatesAndNeverMakesInf) {
   const IsaOverride isa(GetParam());
   const float largest = std::numeric_limits<float>::max();
-  std::vector<float> values = {1.0f,   1.0f / 3, 65519.0f, 65520.0f, -1e30f,
-                               1e-30f, largest,  -largest, 0.1f};
+  std::vector<float> values = {1.0f, 1.0f / 3, 65519.0f, 65520.0f, -1e30f, 1e-30f, largest, -largest, 0.1f};
   std::vector<float> half = values, bfloat16 = values;
   round_to(DType::kFloat16, half);
   round_to(DType::kBFloat16, bfloat16);
   const float top = std::bit_cast<float>(0x7f7f0000u);
-  EXPECT_EQ(half, (std::vector<float>{1.0f, half_to_float(float_to_half(1.0f / 3)), 65504.0f,
-                                      65504.0f, -65504.0f, 0.0f, 65504.0f, -65504.0f,
-                                      half_to_float(float_to_half(0.1f))}));
+  EXPECT_EQ(half, (std::vector<float>{1.0f, half_to_float(float_to_half(1.0f / 3)), 65504.0f, 65504.0f, -65504.0f, 0.0f,
+                                      65504.0f, -65504.0f, half_to_float(float_to_half(0.1f))}));
   EXPECT_EQ(bfloat16[6], top);
   EXPECT_EQ(bfloat16[7], -top);
   EXPECT_EQ(bfloat16[1], bfloat16_to_float(float_to_bfloat16(1.0f / 3)));
@@ -131,8 +128,8 @@ TEST_P(Elementwise, RoundToSaturatesAndNeverMakesInf) {
 }
 
 // The update of torch.optim.SGD written out, one rounding an operation.
-void plain_sgd(std::vector<float>& param, const std::vector<float>& grad,
-               std::vector<float>& buffer, const SgdOptions& options) {
+void plain_sgd(std::vector<float>& param, const std::vector<float>& grad, std::vector<float>& buffer,
+               const SgdOptions& options) {
   for (size_t i = 0; i < param.size(); ++i) {
     const volatile float decayed = options.weight_decay * param[i];
     volatile float d = grad[i] + decayed;

@@ -22,9 +22,7 @@ class EveryIsa : public testing::TestWithParam<Isa> {
   }
 };
 
-inline std::string isa_name(const testing::TestParamInfo<Isa>& info) {
-  return std::string(to_string(info.param));
-}
+inline std::string isa_name(const testing::TestParamInfo<Isa>& info) { return std::string(to_string(info.param)); }
 
 inline const auto kAllIsas = testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512);
 

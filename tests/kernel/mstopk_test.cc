@@ -46,8 +46,8 @@ TEST_P(MsTopKTest, FindsTheTrueTopAfterThirtyIterations) {
   const Selection exact = topk.select(x, 655);
   MsTopK mstopk;
   const Selection approximate = mstopk.select(x, 655, 30, 1);
-  EXPECT_TRUE(std::equal(exact.indices.begin(), exact.indices.end(), approximate.indices.begin(),
-                         approximate.indices.end()));
+  EXPECT_TRUE(
+      std::equal(exact.indices.begin(), exact.indices.end(), approximate.indices.begin(), approximate.indices.end()));
 }
 
 TEST(MsTopKArguments, NonFiniteAndWrongUse) {

@@ -17,15 +17,11 @@ TEST_P(SelectTableTest, ReductionsEqualTheScalarOnes) {
   const SelectTable& table = select_table();
   for (size_t n : kSizes) {
     const std::vector<float> x = any_bits(n, n), finite = normals(n, n);
-    EXPECT_EQ(table.max_magnitude(x.data(), 1.0f, n),
-              kSelectScalar.max_magnitude(x.data(), 1.0f, n));
-    EXPECT_EQ(table.max_magnitude(finite.data(), 0.3f, n),
-              kSelectScalar.max_magnitude(finite.data(), 0.3f, n));
-    EXPECT_EQ(table.sum_magnitudes(finite.data(), n),
-              kSelectScalar.sum_magnitudes(finite.data(), n));
+    EXPECT_EQ(table.max_magnitude(x.data(), 1.0f, n), kSelectScalar.max_magnitude(x.data(), 1.0f, n));
+    EXPECT_EQ(table.max_magnitude(finite.data(), 0.3f, n), kSelectScalar.max_magnitude(finite.data(), 0.3f, n));
+    EXPECT_EQ(table.sum_magnitudes(finite.data(), n), kSelectScalar.sum_magnitudes(finite.data(), n));
     for (int32_t threshold : kThresholds) {
-      EXPECT_EQ(table.count_above(x.data(), threshold, n),
-                kSelectScalar.count_above(x.data(), threshold, n));
+      EXPECT_EQ(table.count_above(x.data(), threshold, n), kSelectScalar.count_above(x.data(), threshold, n));
     }
   }
 }
@@ -36,8 +32,7 @@ struct Gathered {
   std::vector<float> values;
   explicit Gathered(size_t n) : indices(n), values(n) {}
   bool operator==(const Gathered& other) const {
-    return count == other.count && indices == other.indices &&
-           bits_of(values) == bits_of(other.values);
+    return count == other.count && indices == other.indices && bits_of(values) == bits_of(other.values);
   }
 };
 
@@ -48,18 +43,15 @@ TEST_P(SelectTableTest, GathersEqualTheScalarOnesAndStayInside) {
     const std::vector<float> x = any_bits(n, n), gradient = normals(n, n + 1);
     for (int32_t threshold : kThresholds) {
       Gathered got(n), expected(n);  // of exactly n entries: the sanitizer sees a write beyond
-      got.count =
-          select_table().gather(x.data(), threshold, 77, n, got.indices.data(), got.values.data());
-      expected.count = kSelectScalar.gather(x.data(), threshold, 77, n, expected.indices.data(),
-                                            expected.values.data());
+      got.count = select_table().gather(x.data(), threshold, 77, n, got.indices.data(), got.values.data());
+      expected.count =
+          kSelectScalar.gather(x.data(), threshold, 77, n, expected.indices.data(), expected.values.data());
       ASSERT_EQ(got, expected) << n;
       std::vector<float> residual = x, expected_residual = x;
-      got.count =
-          select_table().accumulate_gather(residual.data(), gradient.data(), 0.3f, threshold, 77, n,
-                                           got.indices.data(), got.values.data());
-      expected.count = kSelectScalar.accumulate_gather(
-          expected_residual.data(), gradient.data(), 0.3f, threshold, 77, n,
-          expected.indices.data(), expected.values.data());
+      got.count = select_table().accumulate_gather(residual.data(), gradient.data(), 0.3f, threshold, 77, n,
+                                                   got.indices.data(), got.values.data());
+      expected.count = kSelectScalar.accumulate_gather(expected_residual.data(), gradient.data(), 0.3f, threshold, 77,
+                                                       n, expected.indices.data(), expected.values.data());
       ASSERT_EQ(got, expected) << n;
       ASSERT_EQ(bits_of(residual), bits_of(expected_residual)) << n;
     }

@@ -43,15 +43,11 @@ const std::vector<Shape> kShapes = {
     {"three values", [](size_t, size_t, Random& r) { return static_cast<float>(r.below(3)) - 1; }},
     {"mostly zero", [](size_t, size_t, Random& r) { return r.below(1000) ? 0.0f : 1.0f; }},
     {"cluster at the end",
-     [](size_t i, size_t n, Random& r) {
-       return static_cast<float>(r.normal()) * (i > n - n / 50 ? 1e6f : 1e-6f);
-     }},
+     [](size_t i, size_t n, Random& r) { return static_cast<float>(r.normal()) * (i > n - n / 50 ? 1e6f : 1e-6f); }},
     {"cluster between lines", [](size_t i, size_t, Random&) { return i % 16 == 5 ? 2.0f : 1.0f; }},
-    {"subnormal",
-     [](size_t, size_t, Random& r) { return kTiny * static_cast<float>(r.below(5000)); }},
+    {"subnormal", [](size_t, size_t, Random& r) { return kTiny * static_cast<float>(r.below(5000)); }},
     {"one spike", [](size_t i, size_t n, Random&) { return i == n / 2 ? 1e38f : 1.0f; }},
-    {"heavy tail",
-     [](size_t, size_t, Random& r) { return std::exp(8 * static_cast<float>(r.normal())); }},
+    {"heavy tail", [](size_t, size_t, Random& r) { return std::exp(8 * static_cast<float>(r.normal())); }},
 };
 
 std::vector<float> make(const Shape& shape, size_t n, uint64_t seed) {
@@ -69,8 +65,7 @@ std::vector<size_t> some_k(size_t n) {
   return result;
 }
 
-void expect_exact(const Selection& selection, std::span<const float> x, size_t k,
-                  const char* what) {
+void expect_exact(const Selection& selection, std::span<const float> x, size_t k, const char* what) {
   ASSERT_TRUE(selection.finite);
   ASSERT_EQ(selection.values.size(), k);
   const std::vector<uint32_t> got(selection.indices.begin(), selection.indices.end());
@@ -136,8 +131,7 @@ TEST_P(TopKTest, ErrorFeedbackConservesEverythingBitForBit) {
         const size_t k = std::max<size_t>(1, n / 100);
         const Selection selection = topk.error_feedback_select(gradient, residual, 0.7f, k, dtype);
         const std::vector<uint32_t> expected = reference(sum, k);
-        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), selection.indices.begin(),
-                               selection.indices.end()));
+        ASSERT_TRUE(std::equal(expected.begin(), expected.end(), selection.indices.begin(), selection.indices.end()));
         for (size_t i = 0; i < k; ++i) {
           const uint32_t at = selection.indices[i];
           float sent = sum[at];
@@ -163,8 +157,7 @@ TEST_P(TopKTest, ErrorFeedbackIsExactWhereTheSampleFails) {
     for (float& value : sum) value += 0.0f;  // -0 becomes 0
     for (size_t k : some_k(gradient.size())) {
       std::vector<float> residual(gradient.size());
-      expect_exact(topk.error_feedback_select(gradient, residual, 1.0f, k, DType::kFloat32), sum, k,
-                   shape.name);
+      expect_exact(topk.error_feedback_select(gradient, residual, 1.0f, k, DType::kFloat32), sum, k, shape.name);
     }
   }
 }
@@ -179,9 +172,7 @@ TEST_P(TopKTest, ResidualIsUntouchedIfAnythingIsNotFinite) {
     for (size_t i = 0; i<n; i += n> 100 ? 997 : 1) {
       for (float bad : {std::nanf(""), kInf, -kInf, 3e38f}) {  // the last overflows once scaled
         const float kept = std::exchange(gradient[i], bad);
-        ASSERT_FALSE(
-            topk.error_feedback_select(gradient, residual, 4.0f, 1, DType::kFloat32).finite)
-            << i;
+        ASSERT_FALSE(topk.error_feedback_select(gradient, residual, 4.0f, 1, DType::kFloat32).finite) << i;
         ASSERT_EQ(bits_of(residual), before) << i << " of " << n;
         gradient[i] = kept;
       }
@@ -198,8 +189,7 @@ TEST_P(TopKTest, HugeButFiniteSumsAreTaken) {
   TopK topk;
   std::vector<float> gradient = {1e38f, -0x1.fffffep102f, 1.0f};
   std::vector<float> residual = {1e38f, -std::numeric_limits<float>::max(), 1.0f};
-  const Selection selection =
-      topk.error_feedback_select(gradient, residual, 1.0f, 2, DType::kFloat32);
+  const Selection selection = topk.error_feedback_select(gradient, residual, 1.0f, 2, DType::kFloat32);
   ASSERT_TRUE(selection.finite);
   EXPECT_EQ(selection.values[0], 2e38f);
   EXPECT_EQ(selection.values[1], -std::numeric_limits<float>::max());
@@ -209,8 +199,8 @@ TEST_P(TopKTest, HalfSaturatesAndTheRestStays) {
   const IsaOverride isa(GetParam());
   TopK topk;
   std::vector<float> residual(3);
-  const Selection selection = topk.error_feedback_select(std::vector<float>{70000, -1e6f, 1},
-                                                         residual, 1.0f, 2, DType::kFloat16);
+  const Selection selection =
+      topk.error_feedback_select(std::vector<float>{70000, -1e6f, 1}, residual, 1.0f, 2, DType::kFloat16);
   EXPECT_EQ(selection.values[0], 65504.0f);
   EXPECT_EQ(selection.values[1], -65504.0f);
   EXPECT_EQ(residual, (std::vector<float>{70000 - 65504, -1e6f + 65504, 1}));
@@ -226,8 +216,7 @@ TEST(TopKArguments, EmptyAndWrongUse) {
   EXPECT_THROW(topk.error_feedback_select(three, four, 1, 1, DType::kFloat32), Error);
   EXPECT_THROW(topk.error_feedback_select(three, three, 1, 1, DType::kInt64), Error);
   four[2] = kInf;
-  EXPECT_THROW(topk.error_feedback_select(std::vector<float>(4), four, 1, 1, DType::kFloat32),
-               Error);
+  EXPECT_THROW(topk.error_feedback_select(std::vector<float>(4), four, 1, 1, DType::kFloat32), Error);
 }
 
 }  // namespace

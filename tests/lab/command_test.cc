@@ -34,9 +34,7 @@ RankExit virga(const std::string& line) {
   return crew.wait().ranks[0];
 }
 
-std::string rank_program(const std::string& arguments) {
-  return std::string(" -- ") + LAB_RANK + " " + arguments;
-}
+std::string rank_program(const std::string& arguments) { return std::string(" -- ") + LAB_RANK + " " + arguments; }
 
 int count(const std::string& text, const std::string& part) {
   int result = 0;
@@ -51,9 +49,8 @@ struct TemporaryFolder {
 };
 
 TEST(Command, WrongUsageIsStatus2) {
-  for (const char* line :
-       {"", "no-such-subcommand", "run", "run --ranks 2", "run --ranks two -- true",
-        "lab --hosts 2", "lab --no-such-flag -- true", "lab true", "doctor -- true"}) {
+  for (const char* line : {"", "no-such-subcommand", "run", "run --ranks 2", "run --ranks two -- true", "lab --hosts 2",
+                           "lab --no-such-flag -- true", "lab true", "doctor -- true"}) {
     EXPECT_EQ(virga(line).status, 2) << line;
   }
 }
@@ -62,8 +59,7 @@ TEST(Command, ErrorsAreStatus1AndSayWhoSpeaks) {
   const RankExit exit = virga("run --ranks 0 -- true");
   EXPECT_EQ(exit.status, 1);
   EXPECT_THAT(exit.output, HasSubstr("virga: a local run has 1 to 1024 ranks, not 0"));
-  EXPECT_THAT(virga("run --ranks 1 -- no-such-program").output,
-              HasSubstr("virga: can't run 'no-such-program'"));
+  EXPECT_THAT(virga("run --ranks 1 -- no-such-program").output, HasSubstr("virga: can't run 'no-such-program'"));
 }
 
 TEST(Command, HelpIsNoError) {
@@ -136,8 +132,8 @@ TEST(RunCommand, KilledItTakesItsRanksAlong) {
 TEST_F(LabCommand, WritesWhatEveryHostAndRankDid) {
   const TemporaryFolder folder;
   const std::string file = folder.path / "lab.json";
-  const RankExit exit = virga("lab --hosts 2 --ranks-per-host 2 --rate 500mbit --json " + file +
-                              rank_program("exit 5"));
+  const RankExit exit =
+      virga("lab --hosts 2 --ranks-per-host 2 --rate 500mbit --json " + file + rank_program("exit 5"));
   EXPECT_EQ(exit.status, 5);
   const auto json = nlohmann::json::parse(read_file(file));
   EXPECT_EQ(json["rate_bits_per_second"], 500'000'000);

@@ -53,9 +53,8 @@ TEST(Rate, FollowsTc) {
 }
 
 TEST(Rate, RefusesWhatIsNone) {
-  for (const char* wrong :
-       {"", "mbit", "200", "0mbit", "-1mbit", "200 mbit", "1.2.3mbit", ".mbit", ".5mbit", "nanmbit",
-        "infgbit", "1e3mbit", "0x10mbit", "101gbit", "999bit", "200mbits", "200MBit"}) {
+  for (const char* wrong : {"", "mbit", "200", "0mbit", "-1mbit", "200 mbit", "1.2.3mbit", ".mbit", ".5mbit", "nanmbit",
+                            "infgbit", "1e3mbit", "0x10mbit", "101gbit", "999bit", "200mbits", "200MBit"}) {
     EXPECT_THROW(parse_rate(wrong), Error) << wrong;
   }
 }
@@ -93,8 +92,7 @@ struct Gathered {
 Gathered parse_gathered(const Report& report) {
   Gathered result;
   const std::string& output = report.result.ranks[0].output;
-  EXPECT_EQ(std::sscanf(output.c_str(), "seconds %lf bytes %lu", &result.seconds, &result.bytes), 2)
-      << output;
+  EXPECT_EQ(std::sscanf(output.c_str(), "seconds %lf bytes %lu", &result.seconds, &result.bytes), 2) << output;
   return result;
 }
 

@@ -63,13 +63,12 @@ int facts() {
   struct stat shm {};
   ::gethostname(name, sizeof name - 1);
   if (::stat("/dev/shm", &shm) != 0) die("/dev/shm");
-  std::printf(
-      "host=%s\nnet_namespace=%s\npid_namespace=%s\nipc_namespace=%s\nshm=%lu\ndevices=%s\n", name,
-      link_text("/proc/self/ns/net").c_str(), link_text("/proc/self/ns/pid").c_str(),
-      link_text("/proc/self/ns/ipc").c_str(), static_cast<unsigned long>(shm.st_dev),
-      entries("/sys/class/net").c_str());
-  for (const char* key : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK",
-                          "MASTER_ADDR", "MASTER_PORT"}) {
+  std::printf("host=%s\nnet_namespace=%s\npid_namespace=%s\nipc_namespace=%s\nshm=%lu\ndevices=%s\n", name,
+              link_text("/proc/self/ns/net").c_str(), link_text("/proc/self/ns/pid").c_str(),
+              link_text("/proc/self/ns/ipc").c_str(), static_cast<unsigned long>(shm.st_dev),
+              entries("/sys/class/net").c_str());
+  for (const char* key :
+       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT"}) {
     std::printf("%s=%s\n", key, variable(key).c_str());
   }
   return 0;
@@ -118,8 +117,7 @@ int connect_to_master() {
 int receive_from_all() {
   const int server = listen_as_master();
   std::vector<pollfd> clients;
-  for (int i = 1; i < size(); ++i)
-    clients.push_back({::accept(server, nullptr, nullptr), POLLIN, 0});
+  for (int i = 1; i < size(); ++i) clients.push_back({::accept(server, nullptr, nullptr), POLLIN, 0});
   const auto start = std::chrono::steady_clock::now();
   std::vector<char> block(1 << 20);
   unsigned long total = 0;

@@ -27,8 +27,7 @@ TEST(UcxAddress, SurvivesItsWay) {
 
 TEST(UcxAddress, IsRefusedWhenCutShortAnywhere) {
   const std::string blob = encode(kAddress);
-  for (size_t size = 0; size < blob.size(); ++size)
-    EXPECT_TRUE(refused(blob.substr(0, size))) << size;
+  for (size_t size = 0; size < blob.size(); ++size) EXPECT_TRUE(refused(blob.substr(0, size))) << size;
   EXPECT_TRUE(refused(blob + "x"));
 }
 

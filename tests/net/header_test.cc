@@ -30,8 +30,7 @@ TEST(Header, LiesOnTheWireAsTheDocumentSays) {
   EXPECT_EQ(std::memcmp(bytes, "VRGA\x01\x00\x07", 7), 0);
   EXPECT_EQ(bytes[7], static_cast<unsigned char>(DType::kFloat32));
   EXPECT_EQ(std::memcmp(bytes + 8, "\x08\x07\x06\x05\x04\x03\x02\x01", 8), 0);
-  const std::pair<int, int> ones[] = {{16, 2},   {24, 3}, {32, 4}, {40, 5},
-                                      {44, 255}, {48, 6}, {52, 7}, {56, 8}};
+  const std::pair<int, int> ones[] = {{16, 2}, {24, 3}, {32, 4}, {40, 5}, {44, 255}, {48, 6}, {52, 7}, {56, 8}};
   for (const auto& [offset, value] : ones) EXPECT_EQ(bytes[offset], value) << offset;
 }
 

@@ -18,8 +18,7 @@ Header header_of(Rank source, uint64_t chunk) {
 
 TransferPtr receive_of(Rank peer, uint64_t chunk, size_t bytes = 0) {
   static std::byte memory[64];
-  return std::make_shared<Transfer>(Transfer::Direction::kReceive, peer, header_of(peer, chunk),
-                                    Buffer{memory, bytes});
+  return std::make_shared<Transfer>(Transfer::Direction::kReceive, peer, header_of(peer, chunk), Buffer{memory, bytes});
 }
 
 // Writes down what happens to it.
@@ -85,8 +84,7 @@ TEST_F(MailboxTest, DropsAndReportsWhatCannotBe) {
   magic.magic = 0;
   version.version = 77;
   kind.kind = static_cast<OpKind>(0);
-  for (const Header& header : {magic, version, kind, header_of(4, 0), header_of(-1, 0)})
-    arrive(header);
+  for (const Header& header : {magic, version, kind, header_of(4, 0), header_of(-1, 0)}) arrive(header);
   EXPECT_EQ(errors_.size(), 5u);
   for (const Error& error : errors_) EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
   EXPECT_EQ(log_, std::vector<std::string>(5, "m gone"));

@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 #include <sys/resource.h>
-#include <time.h>
-
 #include <thread>
+#include <time.h>
 
 #include "virga/base/error.h"
 #include "virga/runtime/event.h"
@@ -87,12 +86,14 @@ TEST(ThreadWorker, HeavyWorkRunsElsewhereLightWorkHere) {
   LoopThread thread;
   ThreadWorker worker(thread.loop());
   std::thread::id loop_id, heavy_id, light_id;
-  thread.start([&]() -> Task<void> {
-    loop_id = std::this_thread::get_id();
-    co_await worker.run(64 << 20, [&] { heavy_id = std::this_thread::get_id(); });
-    co_await worker.run(64, [&] { light_id = std::this_thread::get_id(); });
-    EXPECT_EQ(std::this_thread::get_id(), loop_id);
-  }).get();
+  thread
+      .start([&]() -> Task<void> {
+        loop_id = std::this_thread::get_id();
+        co_await worker.run(64 << 20, [&] { heavy_id = std::this_thread::get_id(); });
+        co_await worker.run(64, [&] { light_id = std::this_thread::get_id(); });
+        EXPECT_EQ(std::this_thread::get_id(), loop_id);
+      })
+      .get();
   EXPECT_EQ(light_id, loop_id);
   EXPECT_NE(heavy_id, loop_id);
 }
@@ -100,9 +101,8 @@ TEST(ThreadWorker, HeavyWorkRunsElsewhereLightWorkHere) {
 TEST(ThreadWorker, ThrowsWhatTheWorkThrew) {
   LoopThread thread;
   ThreadWorker worker(thread.loop());
-  auto future = thread.start([&]() -> Task<void> {
-    co_await worker.run(64 << 20, [] { fail(ErrorCode::kCorrupt, "from the worker"); });
-  });
+  auto future = thread.start(
+      [&]() -> Task<void> { co_await worker.run(64 << 20, [] { fail(ErrorCode::kCorrupt, "from the worker"); }); });
   EXPECT_THROW(future.get(), Error);
 }
 

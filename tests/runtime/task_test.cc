@@ -1,7 +1,6 @@
 #include "virga/runtime/task.h"
 
 #include <gtest/gtest.h>
-
 #include <stdexcept>
 #include <string>
 
@@ -51,9 +50,7 @@ Task<int> many_immediate(int n) {
 // A million tasks that end at once must not grow the stack.
 TEST_F(TaskTest, FinishedTasksDoNotNest) { EXPECT_EQ(loop_.run(many_immediate(1'000'000)), 1'000'000); }
 
-TEST_F(TaskTest, ThrowsWhereItIsAwaited) {
-  EXPECT_THROW(loop_.run(throw_after(1ms, "x")), std::runtime_error);
-}
+TEST_F(TaskTest, ThrowsWhereItIsAwaited) { EXPECT_THROW(loop_.run(throw_after(1ms, "x")), std::runtime_error); }
 
 TEST_F(TaskTest, StandstillIsAnErrorNotAHang) {
   Event never;

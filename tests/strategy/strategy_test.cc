@@ -1,8 +1,7 @@
 #include "virga/strategy/strategy.h"
 
-#include <gtest/gtest.h>
-
 #include <cmath>
+#include <gtest/gtest.h>
 
 #include "virga/base/random.h"
 #include "virga/cluster/sim_job.h"

@@ -112,7 +112,7 @@ def arrows(source, tree):
 
 
 HEADERS = [  # (what is included, how it is called, where it may be)
-    (r"<(torch|ATen|c10)/", "libtorch", r"(virga/torch|apps|tests/torch|bench)/"),
+    (r"<(torch|ATen|c10)/", "libtorch", r"(virga/torch|apps|tests/torch|tests/end_to_end|bench)/"),
     (r"<(grpc|grpcpp|google/protobuf)/|\.pb\.h", "gRPC and protobuf", r"(virga|tests)/cluster/[^/]*\.cc$"),
     (r"<(ucp|uct|ucs)/", "UCX", r"virga/net/ucx/|apps/virga/doctor\.cc$"),
     (r"<CLI/", "CLI11", r"apps/"),

@@ -51,8 +51,7 @@ Tensor expected_gradients(const std::vector<int64_t>& seeds) {
   std::vector<Tensor> parts;
   for (const Tensor& parameter : net.parameters()) {
     if (!parameter.requires_grad()) continue;
-    const Tensor gradient =
-        parameter.grad().defined() ? parameter.grad() : torch::zeros_like(parameter);
+    const Tensor gradient = parameter.grad().defined() ? parameter.grad() : torch::zeros_like(parameter);
     parts.push_back(gradient.flatten());
   }
   return torch::cat(parts);
@@ -74,8 +73,8 @@ TEST(FlatParameters, LaysTrainableParametersEndToEnd) {
     offset += slice.numel;
   }
   EXPECT_EQ(offset, flat.numel());
-  EXPECT_EQ(names, (std::vector<std::string>{"unused", "first.weight", "norm.weight", "norm.bias",
-                                             "second.weight", "second.bias"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"unused", "first.weight", "norm.weight", "norm.bias", "second.weight",
+                                             "second.bias"}));
 }
 
 TEST(FlatParameters, AliasesBothWays) {
@@ -111,8 +110,7 @@ TEST(FlatParameters, CollectsGradientsOverSteps) {
     collect(flat);  // once more changes nothing
     EXPECT_TRUE(torch::equal(flat.gradients(), expected_gradients({10})));
   }
-  EXPECT_EQ(net.second->weight.grad().data_ptr<float>(),
-            flat.gradients().data_ptr<float>() + flat.numel() - 8);
+  EXPECT_EQ(net.second->weight.grad().data_ptr<float>(), flat.gradients().data_ptr<float>() + flat.numel() - 8);
 }
 
 TEST(FlatParameters, AccumulatesOverBackwardPasses) {
@@ -146,8 +144,7 @@ TEST(FlatParameters, ReplacedGradientIsCopiedIn) {
   net.second->bias.mutable_grad() = torch::full({2}, 5.0f);
   net.second->weight.mutable_grad() = torch::arange(6.0f).view({3, 2}).t();  // not contiguous
   collect(flat);
-  EXPECT_TRUE(torch::equal(flat.gradients().slice(0, -8),
-                           torch::tensor({0.f, 2.f, 4.f, 1.f, 3.f, 5.f, 5.f, 5.f})));
+  EXPECT_TRUE(torch::equal(flat.gradients().slice(0, -8), torch::tensor({0.f, 2.f, 4.f, 1.f, 3.f, 5.f, 5.f, 5.f})));
 }
 
 // The user may go on with torch's optimizers, whose zero_grad() of 1.13 detaches gradients in
@@ -156,8 +153,7 @@ TEST(FlatParameters, WorksWithTorchOptimizers) {
   Net net, plain;
   FlatParameters flat(net);
   const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
-  torch::optim::SGD optimizer(net.parameters(), options),
-      plain_optimizer(plain.parameters(), options);
+  torch::optim::SGD optimizer(net.parameters(), options), plain_optimizer(plain.parameters(), options);
   for (int64_t step = 0; step < 4; ++step) {
     optimizer.zero_grad();
     plain_optimizer.zero_grad();
@@ -176,8 +172,7 @@ TEST(FlatParameters, ListsBuffers) {
   const FlatParameters flat(net);
   std::vector<std::string> names;
   for (const auto& [name, buffer] : flat.buffers()) names.push_back(name);
-  EXPECT_EQ(names, (std::vector<std::string>{"norm.running_mean", "norm.running_var",
-                                             "norm.num_batches_tracked"}));
+  EXPECT_EQ(names, (std::vector<std::string>{"norm.running_mean", "norm.running_var", "norm.num_batches_tracked"}));
 }
 
 TEST(FlatParameters, TiedWeightsLieThereOnce) {
@@ -211,8 +206,7 @@ TEST(FlatParameters, RefusesWhatItCannotTrain) {
 TEST(ParametersSha256, KnownAnswer) {
   nn::Linear one(nn::LinearOptions(1, 1).bias(false));
   one->weight.detach().zero_();
-  EXPECT_EQ(parameters_sha256(*one),
-            "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119");
+  EXPECT_EQ(parameters_sha256(*one), "df3f619804a92fdb4057192dc43dd748ea778adc52bc498ce80524c014b81119");
 }
 
 TEST(ParametersSha256, SeesEveryParameterAndNoBuffer) {

@@ -57,21 +57,18 @@ TEST(Models, StartFromTheSeedAlone) {
 // BatchNorm.
 class ResNet20Reference {
  public:
-  explicit ResNet20Reference(const torch::nn::Module& model)
-      : parameters_(model.named_parameters()) {}
+  explicit ResNet20Reference(const torch::nn::Module& model) : parameters_(model.named_parameters()) {}
 
   torch::Tensor forward(const torch::Tensor& images) const {
     torch::Tensor x = convolve(images, "layers.0", "layers.1", 1).relu();
     for (int block = 0; block < 9; ++block) {
       const std::string name = fmt::format("layers.{}.", 3 + block);
       const bool halves = block == 3 || block == 6;
-      const torch::Tensor inner =
-          convolve(x, name + "body.0", name + "body.1", halves ? 2 : 1).relu();
+      const torch::Tensor inner = convolve(x, name + "body.0", name + "body.1", halves ? 2 : 1).relu();
       const torch::Tensor body = convolve(inner, name + "body.3", name + "body.4", 1);
       x = (body + (halves ? convolve(x, name + "shortcut.0", name + "shortcut.1", 2) : x)).relu();
     }
-    return torch::linear(x.mean({2, 3}), parameters_["layers.14.weight"],
-                         parameters_["layers.14.bias"]);
+    return torch::linear(x.mean({2, 3}), parameters_["layers.14.weight"], parameters_["layers.14.bias"]);
   }
 
  private:
@@ -91,8 +88,7 @@ class ResNet20Reference {
 TEST(Models, ResNetIsTheFormula) {
   const auto model = make_model("resnet20", 1);
   const torch::NoGradGuard no_grad;
-  for (torch::Tensor& parameter : model->parameters())
-    parameter.add_(torch::randn_like(parameter), 0.05);
+  for (torch::Tensor& parameter : model->parameters()) parameter.add_(torch::randn_like(parameter), 0.05);
   const torch::Tensor images = torch::randn({4, 3, 32, 32});
   const torch::Tensor expected = ResNet20Reference(*model).forward(images);
   EXPECT_TRUE(torch::allclose(model->forward(images), expected, 1e-3, 1e-4));

@@ -31,8 +31,7 @@ TEST(Schedule, WithoutWarmUpOrEnd) {
 TEST(Schedule, WrongValues) {
   EXPECT_NO_THROW((Schedule{0.1, 3, 3}.validate()));
   EXPECT_THROW((Schedule{-0.1, 0, std::nullopt}.validate()), Error);
-  EXPECT_THROW((Schedule{std::numeric_limits<double>::quiet_NaN(), 0, std::nullopt}.validate()),
-               Error);
+  EXPECT_THROW((Schedule{std::numeric_limits<double>::quiet_NaN(), 0, std::nullopt}.validate()), Error);
   EXPECT_THROW((Schedule{0.1, -1, std::nullopt}.validate()), Error);
   EXPECT_THROW((Schedule{0.1, 4, 3}.validate()), Error);
 }

@@ -15,22 +15,32 @@ inline bool is_valid(DType dtype) { return static_cast<uint8_t>(dtype) <= 4; }
 
 inline size_t size_of(DType dtype) {
   switch (dtype) {
-    case DType::kByte: return 1;
-    case DType::kFloat32: return 4;
-    case DType::kFloat16: return 2;
-    case DType::kBFloat16: return 2;
-    case DType::kInt64: return 8;
+    case DType::kByte:
+      return 1;
+    case DType::kFloat32:
+      return 4;
+    case DType::kFloat16:
+      return 2;
+    case DType::kBFloat16:
+      return 2;
+    case DType::kInt64:
+      return 8;
   }
   fail(ErrorCode::kCorrupt, "unknown dtype number {}", static_cast<int>(dtype));
 }
 
 inline std::string_view to_string(DType dtype) {
   switch (dtype) {
-    case DType::kByte: return "byte";
-    case DType::kFloat32: return "fp32";
-    case DType::kFloat16: return "fp16";
-    case DType::kBFloat16: return "bf16";
-    case DType::kInt64: return "int64";
+    case DType::kByte:
+      return "byte";
+    case DType::kFloat32:
+      return "fp32";
+    case DType::kFloat16:
+      return "fp16";
+    case DType::kBFloat16:
+      return "bf16";
+    case DType::kInt64:
+      return "int64";
   }
   return "unknown";
 }

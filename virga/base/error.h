@@ -1,10 +1,9 @@
 #pragma once
 
+#include <fmt/format.h>
 #include <stdexcept>
 #include <string>
 #include <string_view>
-
-#include <fmt/format.h>
 
 namespace virga {
 

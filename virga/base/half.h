@@ -14,9 +14,7 @@ inline uint16_t float_to_bfloat16(float value) {
   return static_cast<uint16_t>((bits + round) >> 16);
 }
 
-inline float bfloat16_to_float(uint16_t bits) {
-  return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16);
-}
+inline float bfloat16_to_float(uint16_t bits) { return std::bit_cast<float>(static_cast<uint32_t>(bits) << 16); }
 
 inline uint16_t float_to_half(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);

@@ -52,8 +52,8 @@ class Comm {
   void set_timeout(Duration timeout) { timeout_ = timeout; }
   Duration timeout() const { return timeout_; }
 
-  // Starts an operation on a group that this rank belongs to. Its number is drawn here: members must begin their operations on
-  // a group in the same order. Throws what ended the epoch, if something did.
+  // Starts an operation on a group that this rank belongs to. Its number is drawn here: members must begin their
+  // operations on a group in the same order. Throws what ended the epoch, if something did.
   std::unique_ptr<Operation> begin(const Group& group, const OpDescriptor& descriptor);
 
   // Ends the epoch from outside (the control plane, a lost peer, the user). The first reason wins.
@@ -79,8 +79,8 @@ class Comm {
   std::function<void(const Error&)> reporter_;
 };
 
-// A running operation: what an algorithm sends and receives through. It stamps every message with the operation's header, and
-// every wait with its deadline.
+// A running operation: what an algorithm sends and receives through. It stamps every message with the operation's
+// header, and every wait with its deadline.
 class Operation {
  public:
   Operation(Comm& comm, const net::Header& header, Deadline deadline);

@@ -1,12 +1,11 @@
 #include "virga/cluster/dump_signal.h"
 
-#include <signal.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <atomic>
 #include <cerrno>
 #include <cstdint>
+#include <signal.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "virga/base/error.h"
 
@@ -21,7 +20,8 @@ void on_signal(int) {
   requested.store(true);
   const int descriptor = signal_descriptor.load();
   const uint64_t one = 1;
-  if (descriptor >= 0) [[maybe_unused]] auto written = write(descriptor, &one, sizeof one);
+  if (descriptor >= 0) [[maybe_unused]]
+    auto written = write(descriptor, &one, sizeof one);
   errno = saved;
 }
 
@@ -31,7 +31,7 @@ DumpSignal::DumpSignal(Loop& loop, std::function<void()> dump)
     : loop_(loop), dump_(std::move(dump)), wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   if (wake_ < 0) fail(ErrorCode::kUnavailable, "no descriptor is left for the SIGUSR1 handler");
   signal_descriptor.store(wake_);
-  struct sigaction action{};
+  struct sigaction action {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigaction(SIGUSR1, &action, nullptr);

@@ -6,8 +6,8 @@
 
 namespace virga::cluster {
 
-// Runs a callback on the loop whenever the process gets SIGUSR1: how one looks into a job that seems to stand still. One at a time
-// in a process; the last one made gets the signal.
+// Runs a callback on the loop whenever the process gets SIGUSR1: how one looks into a job that seems to stand still.
+// One at a time in a process; the last one made gets the signal.
 class DumpSignal final : public Source {
  public:
   DumpSignal(Loop& loop, std::function<void()> dump);

@@ -7,8 +7,8 @@
 
 namespace virga::cluster {
 
-// An ordered set of world ranks that act together. Indexes into it are *members*, so that a rank of the world and a position in the
-// group are never mixed up silently.
+// An ordered set of world ranks that act together. Indexes into it are *members*, so that a rank of the world and a
+// position in the group are never mixed up silently.
 class Group {
  public:
   // Throws kInvalidArgument if a rank comes twice or is negative, or if the list is empty.

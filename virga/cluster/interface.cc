@@ -1,15 +1,14 @@
 #include "virga/cluster/interface.h"
 
+#include <cstdlib>
+#include <cstring>
 #include <ifaddrs.h>
+#include <memory>
 #include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 #include <unistd.h>
-
-#include <cstdlib>
-#include <cstring>
-#include <memory>
 
 #include "virga/base/error.h"
 
@@ -78,7 +77,8 @@ std::string interface_towards(const std::string& host) {
     if (!name.empty()) return name;
   }
   fail(ErrorCode::kUnavailable,
-       "no network interface of this machine leads to the rendezvous host '{}'; set VIRGA_INTERFACE to the one to use", host);
+       "no network interface of this machine leads to the rendezvous host '{}'; set VIRGA_INTERFACE to the one to use",
+       host);
 }
 
 }  // namespace virga::cluster

@@ -68,9 +68,8 @@ Job::Impl::Impl(JobOptions options) {
       connect();
       build_comm(options);
     });
-    control->set_abort_listener([this](const Abort& abort) {
-      loop.loop().post([this, error = to_error(abort)] { comm->abort(error); });
-    });
+    control->set_abort_listener(
+        [this](const Abort& abort) { loop.loop().post([this, error = to_error(abort)] { comm->abort(error); }); });
   } catch (...) {
     loop.call([&] {
       dump_signal.reset();

@@ -21,12 +21,13 @@ struct JobOptions {
   std::function<void(const std::string&)> on_progress;  // told while ranks are missing; default: standard error
 };
 
-// This process's place in a real job: the loop's thread, the worker's, the transport and the line to rank 0. The main thread
-// hands tasks to it and goes on.
+// This process's place in a real job: the loop's thread, the worker's, the transport and the line to rank 0. The main
+// thread hands tasks to it and goes on.
 class Job {
  public:
-  // Joins the job that the launcher's environment describes; blocks until all ranks have come. VIRGA_RENDEZVOUS_TIMEOUT_SECONDS and
-  // VIRGA_OPERATION_TIMEOUT_SECONDS override the options. Throws what Control::meet throws, kInvalidArgument for a wrong environment.
+  // Joins the job that the launcher's environment describes; blocks until all ranks have come.
+  // VIRGA_RENDEZVOUS_TIMEOUT_SECONDS and VIRGA_OPERATION_TIMEOUT_SECONDS override the options. Throws what
+  // Control::meet throws, kInvalidArgument for a wrong environment.
   explicit Job(JobOptions options = {});
   // Says goodbye. Every started task must have ended.
   ~Job();
@@ -39,7 +40,8 @@ class Job {
   const Topology& topology() const;
   const std::vector<MemberInfo>& members() const;
 
-  // Runs a task on the loop with this rank's Comm; the future gets its end or its error. Tasks begin in the order of the calls.
+  // Runs a task on the loop with this rank's Comm; the future gets its end or its error. Tasks begin in the order of
+  // the calls.
   std::future<void> start(std::function<Task<void>(Comm&)> make);
   // The same, and waits.
   void run(std::function<Task<void>(Comm&)> make) { start(std::move(make)).get(); }

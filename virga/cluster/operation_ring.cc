@@ -1,7 +1,6 @@
 #include "virga/cluster/operation_ring.h"
 
 #include <algorithm>
-
 #include <fmt/format.h>
 
 namespace virga::cluster {
@@ -9,9 +8,12 @@ namespace {
 
 std::string_view to_string(OperationRing::State state) {
   switch (state) {
-    case OperationRing::State::kRunning: return "running";
-    case OperationRing::State::kDone: return "done";
-    case OperationRing::State::kFailed: return "failed";
+    case OperationRing::State::kRunning:
+      return "running";
+    case OperationRing::State::kDone:
+      return "done";
+    case OperationRing::State::kFailed:
+      return "failed";
   }
   return "?";
 }
@@ -52,8 +54,8 @@ std::string OperationRing::dump(size_t last) const {
   for (size_t i = first; i < records_.size(); ++i) {
     const Record& record = records_[i];
     text += fmt::format("  {:10.6f} s  {:7}  {}  sent {} B, received {} B{}{}\n", to_seconds(record.begun),
-                        to_string(record.state), net::describe(record.header), record.bytes_sent,
-                        record.bytes_received, record.note.empty() ? "" : "  ", record.note);
+                        to_string(record.state), net::describe(record.header), record.bytes_sent, record.bytes_received,
+                        record.note.empty() ? "" : "  ", record.note);
   }
   return text;
 }

@@ -12,8 +12,8 @@
 namespace virga::cluster {
 
 // The last operations of this rank, running and ended. Every message that arrives is checked against it, also one that
-// comes after its operation has ended: ranks that disagree get an error instead of a hang or a wrong sum. It is also what
-// a deadline or SIGUSR1 dumps.
+// comes after its operation has ended: ranks that disagree get an error instead of a hang or a wrong sum. It is also
+// what a deadline or SIGUSR1 dumps.
 class OperationRing {
  public:
   explicit OperationRing(size_t capacity = 4096) : capacity_(capacity) {}
@@ -33,8 +33,8 @@ class OperationRing {
   Record& begin(const net::Header& header, Time now);
   void end(Record& record, State state, Time now, std::string note = {});
 
-  // An error if the message contradicts what this rank does or did under that operation number. A message for an operation
-  // that has not begun here, or that the ring has forgotten, can't be judged: nullopt.
+  // An error if the message contradicts what this rank does or did under that operation number. A message for an
+  // operation that has not begun here, or that the ring has forgotten, can't be judged: nullopt.
   std::optional<Error> check(const net::Header& arrival) const;
 
   // One line an operation, oldest first; at most `last` of them.

@@ -10,9 +10,9 @@
 
 namespace virga::cluster {
 
-// A whole job in one process: every rank of a simulated world with its Comm, and a control plane that behaves as the real one
-// does. It hears the first failure and tells every rank; it notices a killed process by its closed connection and an
-// unresponsive one by its missing heartbeats.
+// A whole job in one process: every rank of a simulated world with its Comm, and a control plane that behaves as the
+// real one does. It hears the first failure and tells every rank; it notices a killed process by its closed connection
+// and an unresponsive one by its missing heartbeats.
 class SimJob {
  public:
   explicit SimJob(net::sim::Options options);

@@ -31,8 +31,8 @@ Group Topology::world() const {
 }
 
 Group Topology::across_hosts(int local_index) const {
-  require(local_index >= 0 && local_index < owners_, "local index {} does not exist on every host ({} do)",
-          local_index, owners_);
+  require(local_index >= 0 && local_index < owners_, "local index {} does not exist on every host ({} do)", local_index,
+          owners_);
   std::vector<Rank> ranks;
   for (const auto& host : ranks_of_) ranks.push_back(host[local_index]);
   return Group(std::move(ranks));

@@ -20,8 +20,8 @@ class Topology {
   int local_index(Rank rank) const { return local_index_[rank]; }
   const std::vector<Rank>& ranks_of(int host) const { return ranks_of_[host]; }
 
-  // How many ranks of each host own a shard in hierarchical collectives: as many as the smallest host has, so that the owner of
-  // a shard exists on every host.
+  // How many ranks of each host own a shard in hierarchical collectives: as many as the smallest host has, so that the
+  // owner of a shard exists on every host.
   int owners_per_host() const { return owners_; }
 
   Group world() const;

@@ -10,8 +10,7 @@ size_t padded_bytes(uint64_t bits) { return static_cast<size_t>((bits + 63) / 64
 // Ors a value of a few bits into a zeroed bit string. Only the bytes that it touches are written.
 void put_bits(std::byte* section, uint64_t bit, uint64_t value) {
   value <<= bit % 8;
-  for (std::byte* at = section + bit / 8; value != 0; value >>= 8)
-    *at++ |= static_cast<std::byte>(value);
+  for (std::byte* at = section + bit / 8; value != 0; value >>= 8) *at++ |= static_cast<std::byte>(value);
 }
 
 // True if the bits of the section from `bit` to its end, less than a word, are zero.
@@ -44,8 +43,7 @@ void EliasFano::encode(std::span<const uint32_t> indices, std::span<std::byte> o
   uint64_t lowest = 0;
   for (uint64_t i = 0; i < k_; ++i) {
     const uint64_t index = indices[i];
-    require(index >= lowest && index < n_,
-            "index {} at position {} is not ascending or not below {}", index, i, n_);
+    require(index >= lowest && index < n_, "index {} at position {} is not ascending or not below {}", index, i, n_);
     lowest = index + 1;
     put_bits(out.data(), i * static_cast<uint64_t>(low_bits_), index & low_mask);
     put_bits(high, (index >> low_bits_) + i, 1);

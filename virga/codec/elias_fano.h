@@ -8,8 +8,7 @@
 
 namespace virga::codec {
 
-static_assert(std::endian::native == std::endian::little,
-              "the layouts of codec/ are little-endian");
+static_assert(std::endian::native == std::endian::little, "the layouts of codec/ are little-endian");
 
 // Ascending, unique indices below n in a number of bytes that depends on (n, k) alone.
 //

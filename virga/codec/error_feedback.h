@@ -29,8 +29,7 @@ class ErrorFeedback {
   // false, writes the poison message and leaves the residual exactly as it was. gradient and format
   // must be of n elements, out of format.payload_bytes(): kInvalidArgument otherwise, before
   // anything changes.
-  bool compress(std::span<const float> gradient, float scale, const SparseFormat& format,
-                std::span<std::byte> out);
+  bool compress(std::span<const float> gradient, float scale, const SparseFormat& format, std::span<std::byte> out);
 
   // Adds what the last compress sent back to the residual, for a step that is skipped on all ranks:
   // the residual is then what compress accumulated, and nothing is lost. A second call, or one

@@ -28,8 +28,7 @@ bool is_zero(std::span<const std::byte> bytes) {
 template <class Word, Word exponent>
 bool words_finite(const std::byte* at, uint64_t k) {
   bool finite = true;
-  for (uint64_t i = 0; i < k; ++i)
-    finite &= (load<Word>(at + i * sizeof(Word)) & exponent) != exponent;
+  for (uint64_t i = 0; i < k; ++i) finite &= (load<Word>(at + i * sizeof(Word)) & exponent) != exponent;
   return finite;
 }
 
@@ -54,8 +53,7 @@ struct BFloat16 {
 
 // A piece of indices at a time, so that the prefetches run ahead of the additions.
 template <class Value>
-void add_values(const EliasFano& coder, std::span<const std::byte> indices, const std::byte* value,
-                float* dst) {
+void add_values(const EliasFano& coder, std::span<const std::byte> indices, const std::byte* value, float* dst) {
   uint64_t piece[128];
   size_t size = 0;
   const auto add_piece = [&] {
@@ -111,16 +109,15 @@ void SparseFormat::pack_values(std::span<const float> values, std::span<std::byt
   for (size_t i = 0; i < values.size(); i += std::size(piece)) {
     const auto part = values.subspan(i, std::min(std::size(piece), values.size() - i));
     const std::span<uint16_t> words(piece, part.size());
-    value_dtype_ == DType::kFloat16 ? kernel::pack_half(words, part)
-                                    : kernel::pack_bfloat16(words, part);
+    value_dtype_ == DType::kFloat16 ? kernel::pack_half(words, part) : kernel::pack_bfloat16(words, part);
     std::memcpy(out.data() + i * width, piece, part.size() * width);
   }
 }
 
 void SparseFormat::encode(std::span<const uint32_t> indices, std::span<const float> values,
                           std::span<std::byte> out) const {
-  require(out.size() == payload_bytes(), "{} bytes given for a sparse message of {} bytes",
-          out.size(), payload_bytes());
+  require(out.size() == payload_bytes(), "{} bytes given for a sparse message of {} bytes", out.size(),
+          payload_bytes());
   require(values.size() == k_, "{} values given, {} expected", values.size(), k_);
   const std::span<std::byte> value_section = out.subspan(kFlagBytes, value_bytes_);
   indices_.encode(indices, out.subspan(kFlagBytes + value_bytes_));
@@ -129,35 +126,31 @@ void SparseFormat::encode(std::span<const uint32_t> indices, std::span<const flo
   std::memset(value_section.data() + value_bytes_ - 8, 0, 8);  // the padding is in the last word
   pack_values(values, value_section);
   if (!values_finite(value_dtype_, value_section.data(), k_)) {
-    fail(ErrorCode::kNonFinite, "a value is NaN or Inf, or too large for {}",
-         to_string(value_dtype_));
+    fail(ErrorCode::kNonFinite, "a value is NaN or Inf, or too large for {}", to_string(value_dtype_));
   }
 }
 
 void SparseFormat::encode_poison(std::span<std::byte> out) const {
-  require(out.size() == payload_bytes(), "{} bytes given for a sparse message of {} bytes",
-          out.size(), payload_bytes());
+  require(out.size() == payload_bytes(), "{} bytes given for a sparse message of {} bytes", out.size(),
+          payload_bytes());
   std::memset(out.data(), 0, out.size());
   std::memcpy(out.data(), &kPoison, kFlagBytes);
 }
 
 SparsePayload SparseFormat::validate(std::span<const std::byte> in) const {
   if (in.size() != payload_bytes()) {
-    fail(ErrorCode::kCorrupt, "a sparse message of {} in {} elements takes {} bytes, not {}", k_,
-         n_, payload_bytes(), in.size());
+    fail(ErrorCode::kCorrupt, "a sparse message of {} in {} elements takes {} bytes, not {}", k_, n_, payload_bytes(),
+         in.size());
   }
   const uint64_t flag = load<uint64_t>(in.data());
   if (flag == kPoison && is_zero(in.subspan(kFlagBytes))) return {*this, in, false};
-  if (flag != kFinite)
-    fail(ErrorCode::kCorrupt, "a sparse message has flag {} and contents that disagree", flag);
+  if (flag != kFinite) fail(ErrorCode::kCorrupt, "a sparse message has flag {} and contents that disagree", flag);
   const auto values = values_of(in);
   if (!values_finite(value_dtype_, values.data(), k_)) {
-    fail(ErrorCode::kCorrupt,
-         "a sparse message holds NaN or Inf though its flag says that it is finite");
+    fail(ErrorCode::kCorrupt, "a sparse message holds NaN or Inf though its flag says that it is finite");
   }
   if (!is_zero(values.subspan(k_ * size_of(value_dtype_)))) {
-    fail(ErrorCode::kCorrupt,
-         "the values of a sparse message are padded with something else than zeros");
+    fail(ErrorCode::kCorrupt, "the values of a sparse message are padded with something else than zeros");
   }
   indices_.validate(indices_of(in));
   return {*this, in, true};
@@ -170,8 +163,7 @@ bool SparseFormat::decode_add(std::span<const std::byte> in, std::span<float> ds
 }
 
 void SparsePayload::add_to(std::span<float> dst) const {
-  require(dst.size() == format_.n(), "a sparse message of {} elements can't be added to {}",
-          format_.n(), dst.size());
+  require(dst.size() == format_.n(), "a sparse message of {} elements can't be added to {}", format_.n(), dst.size());
   if (!finite_ || format_.k() == 0) return;
   const EliasFano& coder = format_.indices_;
   const auto indices = format_.indices_of(bytes_);

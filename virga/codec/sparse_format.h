@@ -32,8 +32,7 @@ class SparseFormat {
   // Packs k ascending unique indices and their values into payload_bytes() bytes at any alignment.
   // Values are rounded to value_dtype; those of a TopK selection are already. kInvalidArgument if
   // sizes or indices are wrong, kNonFinite if a value is (or rounds to) NaN or Inf.
-  void encode(std::span<const uint32_t> indices, std::span<const float> values,
-              std::span<std::byte> out) const;
+  void encode(std::span<const uint32_t> indices, std::span<const float> values, std::span<std::byte> out) const;
 
   // Packs the message of a sender whose gradient was not finite: it contributes nothing.
   void encode_poison(std::span<std::byte> out) const;

@@ -31,8 +31,8 @@ struct FloatVector {
   net::ConstBuffer const_buffer() const { return {reinterpret_cast<const std::byte*>(data), bytes()}; }
 };
 
-// Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as it likes, as
-// long as no two messages between the same two ranks share one.
+// Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as
+// it likes, as long as no two messages between the same two ranks share one.
 inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
   return uint64_t{phase} << 56 | uint64_t{slice} << 16 | step;
 }

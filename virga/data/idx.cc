@@ -19,8 +19,7 @@ constexpr int64_t kReadBytes = int64_t{1} << 20;
 // A file read through zlib, which passes plain files through unchanged.
 class Input {
  public:
-  explicit Input(const std::string& path)
-      : path_(path), file_(gzopen(path.c_str(), "rb"), &gzclose) {
+  explicit Input(const std::string& path) : path_(path), file_(gzopen(path.c_str(), "rb"), &gzclose) {
     if (!file_) fail(ErrorCode::kUnavailable, "can't open {}: {}", path, std::strerror(errno));
   }
 
@@ -44,10 +43,8 @@ class Input {
     int code = Z_OK;
     const char* text = gzerror(file_.get(), &code);
     if (code == Z_OK || code == Z_STREAM_END) return;
-    if (code == Z_BUF_ERROR)
-      fail(ErrorCode::kCorrupt, "{} is truncated: its gzip stream has no end", path_);
-    if (code == Z_ERRNO)
-      fail(ErrorCode::kUnavailable, "can't read {}: {}", path_, std::strerror(errno));
+    if (code == Z_BUF_ERROR) fail(ErrorCode::kCorrupt, "{} is truncated: its gzip stream has no end", path_);
+    if (code == Z_ERRNO) fail(ErrorCode::kUnavailable, "can't read {}: {}", path_, std::strerror(errno));
     fail(ErrorCode::kCorrupt, "{} is damaged: {}", path_, text);
   }
 
@@ -61,8 +58,7 @@ void check_magic(const Input& input, const std::array<uint8_t, 4>& magic, int di
          "{} starts with {:02x} {:02x} {:02x} {:02x}, but an IDX file of bytes in {} dimension{} "
          "starts with 00 00 08 "
          "{:02x}",
-         input.path(), magic[0], magic[1], magic[2], magic[3], dimensions,
-         dimensions == 1 ? "" : "s", dimensions);
+         input.path(), magic[0], magic[1], magic[2], magic[3], dimensions, dimensions == 1 ? "" : "s", dimensions);
   }
 }
 
@@ -71,8 +67,7 @@ int64_t read_sizes(Input& input, int dimensions, std::vector<int64_t>& sizes) {
   int64_t product = 1;
   for (int i = 0; i < dimensions; ++i) {
     std::array<uint8_t, 4> big_endian{};
-    if (input.read(big_endian.data(), 4) != 4)
-      fail(ErrorCode::kCorrupt, "{} ends inside its header", input.path());
+    if (input.read(big_endian.data(), 4) != 4) fail(ErrorCode::kCorrupt, "{} ends inside its header", input.path());
     int64_t size = 0;
     for (uint8_t byte : big_endian) size = size << 8 | byte;
     if (size != 0 && product > kMaxBytes / size) {
@@ -91,15 +86,13 @@ void read_bytes(Input& input, int64_t total, std::vector<uint8_t>& bytes) {
     bytes.resize(static_cast<size_t>(before + chunk));
     const int64_t got = input.read(bytes.data() + before, chunk);
     if (got != chunk) {
-      fail(ErrorCode::kCorrupt,
-           "{} is truncated: its header promises {} bytes of data, it holds {}", input.path(),
+      fail(ErrorCode::kCorrupt, "{} is truncated: its header promises {} bytes of data, it holds {}", input.path(),
            total, before + got);
     }
   }
   uint8_t extra = 0;  // also makes zlib check the checksum at the end
   if (input.read(&extra, 1) != 0) {
-    fail(ErrorCode::kCorrupt, "{} has bytes left over after the {} that its header promises",
-         input.path(), total);
+    fail(ErrorCode::kCorrupt, "{} has bytes left over after the {} that its header promises", input.path(), total);
   }
 }
 
@@ -108,8 +101,7 @@ void read_bytes(Input& input, int64_t total, std::vector<uint8_t>& bytes) {
 IdxArray read_idx(const std::string& path, int dimensions) {
   Input input(path);
   std::array<uint8_t, 4> magic{};
-  if (input.read(magic.data(), 4) != 4)
-    fail(ErrorCode::kCorrupt, "{} ends inside its header", path);
+  if (input.read(magic.data(), 4) != 4) fail(ErrorCode::kCorrupt, "{} ends inside its header", path);
   check_magic(input, magic, dimensions);
   IdxArray array;
   const int64_t total = read_sizes(input, dimensions, array.sizes);

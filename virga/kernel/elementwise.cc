@@ -45,9 +45,7 @@ void add_bfloat16(std::span<float> dst, std::span<const uint16_t> src) {
   elementwise_table().add_bfloat16(dst.data(), src.data(), dst.size());
 }
 
-void scale(std::span<float> dst, float factor) {
-  elementwise_table().scale(dst.data(), factor, dst.size());
-}
+void scale(std::span<float> dst, float factor) { elementwise_table().scale(dst.data(), factor, dst.size()); }
 
 void pack_half(std::span<uint16_t> dst, std::span<const float> src, float factor) {
   require_same(dst.size(), src.size());
@@ -85,15 +83,13 @@ void round_to(DType dtype, std::span<float> values) {
     case DType::kFloat16:
       return round_through(values, 65504.0f, table.pack_half, table.unpack_half);
     case DType::kBFloat16:
-      return round_through(values, std::bit_cast<float>(0x7f7f0000u), table.pack_bfloat16,
-                           table.unpack_bfloat16);
+      return round_through(values, std::bit_cast<float>(0x7f7f0000u), table.pack_bfloat16, table.unpack_bfloat16);
     default:
       fail(ErrorCode::kInvalidArgument, "{} is no floating-point dtype", to_string(dtype));
   }
 }
 
-void scatter_add(std::span<float> dst, std::span<const uint32_t> indices,
-                 std::span<const float> values) {
+void scatter_add(std::span<float> dst, std::span<const uint32_t> indices, std::span<const float> values) {
   require_same(indices.size(), values.size());
   for (size_t i = 0; i < indices.size(); ++i) {
     assert(indices[i] < dst.size());

@@ -37,7 +37,6 @@ void round_to(DType dtype, std::span<float> values);
 
 // dst[indices[i]] += values[i], in order of i. Every index must be below dst.size(): whoever
 // decoded them has checked that; debug builds check again.
-void scatter_add(std::span<float> dst, std::span<const uint32_t> indices,
-                 std::span<const float> values);
+void scatter_add(std::span<float> dst, std::span<const uint32_t> indices, std::span<const float> values);
 
 }  // namespace virga::kernel

@@ -41,8 +41,8 @@ std::string_view to_string(Isa isa) {
 bool is_supported(Isa isa) {
   if (isa == Isa::kScalar) return true;
 #if defined(__x86_64__)
-  const bool avx2 = __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("bmi") &&
-                    __builtin_cpu_supports("bmi2");
+  const bool avx2 =
+      __builtin_cpu_supports("avx2") && has_f16c() && __builtin_cpu_supports("bmi") && __builtin_cpu_supports("bmi2");
   if (isa == Isa::kAvx2) return avx2;
   return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
          __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");

@@ -11,8 +11,7 @@ uint32_t magnitude(float x) { return std::bit_cast<uint32_t>(x) & 0x7fffffffu; }
 
 // Counts digit (m >> shift) & mask of every magnitude m whose leading bits m >> prefix_shift are
 // `prefix`.
-void KthMagnitude::count(std::span<const float> values, uint32_t prefix, int prefix_shift,
-                         int shift, uint32_t mask) {
+void KthMagnitude::count(std::span<const float> values, uint32_t prefix, int prefix_shift, int shift, uint32_t mask) {
   for (auto& table : tables_) table.fill(0);
   const auto add = [&](size_t way, float value) {
     const uint32_t m = magnitude(value);

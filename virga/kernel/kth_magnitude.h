@@ -22,11 +22,9 @@ class KthMagnitude {
 
  private:
   static constexpr size_t kBins = 2048;
-  static constexpr size_t kWays =
-      4;  // neighbours count into different tables, so equal ones don't wait
+  static constexpr size_t kWays = 4;  // neighbours count into different tables, so equal ones don't wait
 
-  void count(std::span<const float> values, uint32_t prefix, int prefix_shift, int shift,
-             uint32_t mask);
+  void count(std::span<const float> values, uint32_t prefix, int prefix_shift, int shift, uint32_t mask);
   size_t bin_of(size_t rank, size_t* above) const;
 
   std::array<std::array<uint32_t, kBins>, kWays> tables_{};

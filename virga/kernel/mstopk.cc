@@ -65,8 +65,7 @@ void MsTopK::keep(size_t surely, size_t k, int32_t threshold, uint64_t seed) {
   const size_t start = Random(seed).below(others - run + 1);
   size_t kept = 0, other = 0;
   for (size_t i = 0; i < indices_.size(); ++i) {
-    const int32_t magnitude =
-        static_cast<int32_t>(std::bit_cast<uint32_t>(values_[i]) & 0x7fffffffu);
+    const int32_t magnitude = static_cast<int32_t>(std::bit_cast<uint32_t>(values_[i]) & 0x7fffffffu);
     const bool sure = magnitude > threshold;
     const bool in_run = other >= start && other < start + run;
     other += !sure;
@@ -78,8 +77,7 @@ void MsTopK::keep(size_t surely, size_t k, int32_t threshold, uint64_t seed) {
 
 Selection MsTopK::select(std::span<const float> x, size_t k, int iterations, uint64_t seed) {
   require(x.size() <= (uint64_t{1} << 32), "top-k takes at most 2^32 elements, not {}", x.size());
-  require(k <= x.size() && (k >= 1 || x.empty()), "top-k of {} elements can't give {}", x.size(),
-          k);
+  require(k <= x.size() && (k >= 1 || x.empty()), "top-k of {} elements can't give {}", x.size(), k);
   require(iterations >= 1, "MSTopK needs at least one iteration, not {}", iterations);
   if (k == 0) return {};
   const uint32_t largest = select_table().max_magnitude(x.data(), 1.0f, x.size());

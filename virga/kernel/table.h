@@ -24,8 +24,8 @@ struct ElementwiseTable {
   void (*pack_bfloat16)(uint16_t* dst, const float* src, float factor, size_t n);
   void (*unpack_bfloat16)(float* dst, const uint16_t* src, size_t n);
   void (*sgd)(float* param, const float* grad, float lr, float weight_decay, size_t n);
-  void (*sgd_momentum)(float* param, const float* grad, float* momentum_buffer, float lr,
-                       float momentum, float weight_decay, size_t n);
+  void (*sgd_momentum)(float* param, const float* grad, float* momentum_buffer, float lr, float momentum,
+                       float weight_decay, size_t n);
 };
 
 // The magnitude of a float is its bits without the sign: an integer that orders |x|, with Inf
@@ -44,13 +44,11 @@ struct SelectTable {
 
   // Writes base + i and x[i] for every i whose magnitude exceeds `threshold`, in order of i;
   // returns how many. n <= kBlock, and both outputs have room for n entries.
-  size_t (*gather)(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices,
-                   float* values);
+  size_t (*gather)(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values);
 
   // residual[i] += gradient[i] * factor, then gather from residual, in one pass.
-  size_t (*accumulate_gather)(float* residual, const float* gradient, float factor,
-                              int32_t threshold, uint32_t base, size_t n, uint32_t* indices,
-                              float* values);
+  size_t (*accumulate_gather)(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
+                              size_t n, uint32_t* indices, float* values);
 };
 
 inline constexpr size_t kBlock = 4096;  // elements; 16 KiB, half of a small first-level cache

@@ -16,12 +16,10 @@ constexpr uint32_t kInfinity = 0x7f800000u;
 constexpr int32_t kEverything = -1;  // a threshold that every magnitude exceeds
 constexpr size_t kLine = 16;         // floats a cache line: a sample takes whole lines
 constexpr size_t kMaxLines = 4096;
-constexpr size_t kMinSampled = 32768;  // below this many elements a sample costs more than it saves
+constexpr size_t kMinSampled = 32768;           // below this many elements a sample costs more than it saves
 constexpr uint64_t kSampleSeed = 0x7669726761;  // any constant: the sample is the same on every run
 
-bool is_float(DType dtype) {
-  return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16;
-}
+bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
 
 void check_sizes(size_t n, size_t k) {
   require(n <= (uint64_t{1} << 32), "top-k takes at most 2^32 elements, not {}", n);
@@ -32,8 +30,7 @@ void check_sizes(size_t n, size_t k) {
 // True if every gradient * scale, and every residual + gradient * scale, is finite. Sums are looked
 // at only where the gradient is huge: a term below 2^103, half the spacing of the largest floats,
 // can't push a finite residual past the range.
-bool accumulates_finitely(std::span<const float> gradient, std::span<const float> residual,
-                          float scale) {
+bool accumulates_finitely(std::span<const float> gradient, std::span<const float> residual, float scale) {
   constexpr uint32_t kCannotOverflow = (103u + 127u) << 23;
   for (size_t i = 0; i < gradient.size(); i += kBlock) {
     const size_t size = std::min(kBlock, gradient.size() - i);
@@ -74,8 +71,7 @@ int32_t TopK::estimate_threshold(ValueAt value_at, size_t n, size_t k) {
     for (size_t i = 0; i < kLine; ++i) sample_[line * kLine + i] = value_at(begin + i);
   }
   // Four standard deviations of the number of hits above its mean, so that too few is a rare event.
-  const double expected =
-      static_cast<double>(sample_.size()) * static_cast<double>(k) / static_cast<double>(n);
+  const double expected = static_cast<double>(sample_.size()) * static_cast<double>(k) / static_cast<double>(n);
   const size_t rank = static_cast<size_t>(expected + 4 * std::sqrt(expected) + 4);
   if (rank >= sample_.size()) return kEverything;
   return kth_.find(sample_, rank).magnitude - 1;
@@ -89,27 +85,24 @@ void TopK::gather_all(GatherBlock gather_block, size_t n, size_t k, int32_t thre
   for (size_t begin = 0; begin < n; begin += kBlock) {
     const size_t size = std::min(kBlock, n - begin);
     if (count_ + size > limit_) threshold = keep_best(k);
-    count_ +=
-        gather_block(begin, size, threshold, indices_.data() + count_, values_.data() + count_);
+    count_ += gather_block(begin, size, threshold, indices_.data() + count_, values_.data() + count_);
   }
 }
 
 void TopK::gather_from(std::span<const float> x, size_t k, int32_t threshold) {
   const auto gather = select_table().gather;
-  const auto gather_block = [&](size_t begin, size_t size, int32_t above, uint32_t* indices,
-                                float* values) {
+  const auto gather_block = [&](size_t begin, size_t size, int32_t above, uint32_t* indices, float* values) {
     return gather(x.data() + begin, above, static_cast<uint32_t>(begin), size, indices, values);
   };
   gather_all(gather_block, x.size(), k, threshold);
 }
 
-void TopK::accumulate_from(std::span<const float> gradient, std::span<float> residual, float scale,
-                           size_t k, int32_t threshold) {
+void TopK::accumulate_from(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
+                           int32_t threshold) {
   const auto accumulate = select_table().accumulate_gather;
-  const auto gather_block = [&](size_t begin, size_t size, int32_t above, uint32_t* indices,
-                                float* values) {
-    return accumulate(residual.data() + begin, gradient.data() + begin, scale, above,
-                      static_cast<uint32_t>(begin), size, indices, values);
+  const auto gather_block = [&](size_t begin, size_t size, int32_t above, uint32_t* indices, float* values) {
+    return accumulate(residual.data() + begin, gradient.data() + begin, scale, above, static_cast<uint32_t>(begin),
+                      size, indices, values);
   };
   gather_all(gather_block, gradient.size(), k, threshold);
 }
@@ -134,9 +127,7 @@ int32_t TopK::keep_best(size_t k) {
 
 // NaN and Inf exceed every threshold and survive every cut, so one look at the candidates finds
 // them.
-bool TopK::candidates_finite() const {
-  return select_table().max_magnitude(values_.data(), 1.0f, count_) < kInfinity;
-}
+bool TopK::candidates_finite() const { return select_table().max_magnitude(values_.data(), 1.0f, count_) < kInfinity; }
 
 // Rounds the selected values to what the wire carries; the residual keeps the rest.
 void TopK::settle(std::span<float> residual, DType value_dtype) {
@@ -145,9 +136,7 @@ void TopK::settle(std::span<float> residual, DType value_dtype) {
   for (size_t i = 0; i < count_; ++i) residual[indices_[i]] -= sent[i];
 }
 
-Selection TopK::selected() const {
-  return {{indices_.data(), count_}, {values_.data(), count_}, true};
-}
+Selection TopK::selected() const { return {{indices_.data(), count_}, {values_.data(), count_}, true}; }
 
 Selection TopK::select(std::span<const float> x, size_t k) {
   check_sizes(x.size(), k);
@@ -160,8 +149,8 @@ Selection TopK::select(std::span<const float> x, size_t k) {
   return selected();
 }
 
-Selection TopK::error_feedback_select(std::span<const float> gradient, std::span<float> residual,
-                                      float scale, size_t k, DType value_dtype) {
+Selection TopK::error_feedback_select(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
+                                      DType value_dtype) {
   const size_t n = gradient.size();
   check_sizes(n, k);
   require(residual.size() == n, "{} gradients but a residual of {} elements", n, residual.size());
@@ -171,8 +160,7 @@ Selection TopK::error_feedback_select(std::span<const float> gradient, std::span
   reserve(n, k);
   const auto sum_at = [&](size_t i) { return residual[i] + gradient[i] * scale; };
   accumulate_from(gradient, residual, scale, k, estimate_threshold(sum_at, n, k));
-  if (!candidates_finite())
-    fail(ErrorCode::kNonFinite, "the residual was not finite before this call");
+  if (!candidates_finite()) fail(ErrorCode::kNonFinite, "the residual was not finite before this call");
   if (count_ < k) gather_from(residual, k, kEverything);
   if (count_ > k) keep_best(k);
   settle(residual, value_dtype);

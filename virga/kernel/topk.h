@@ -40,8 +40,8 @@ class TopK {
   // selection says so and the residual is left exactly as it was. The residual must be finite
   // before: kNonFinite if it isn't. Passes: read gradient; read gradient, read and write residual;
   // touch the selected ones again.
-  Selection error_feedback_select(std::span<const float> gradient, std::span<float> residual,
-                                  float scale, size_t k, DType value_dtype);
+  Selection error_feedback_select(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
+                                  DType value_dtype);
 
  private:
   template <class ValueAt>
@@ -49,8 +49,8 @@ class TopK {
   template <class GatherBlock>
   void gather_all(GatherBlock gather_block, size_t n, size_t k, int32_t threshold);
   void gather_from(std::span<const float> x, size_t k, int32_t threshold);
-  void accumulate_from(std::span<const float> gradient, std::span<float> residual, float scale,
-                       size_t k, int32_t threshold);
+  void accumulate_from(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
+                       int32_t threshold);
   void reserve(size_t n, size_t k);
   int32_t keep_best(size_t k);
   bool candidates_finite() const;

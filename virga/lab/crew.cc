@@ -34,8 +34,7 @@ FileDescriptor open_pidfd(pid_t pid) {
   const int error = errno;
   ::kill(pid, SIGKILL);
   reap(pid);
-  fail(ErrorCode::kUnavailable, "can't watch a process (pidfd_open, Linux 5.3): {}",
-       std::strerror(error));
+  fail(ErrorCode::kUnavailable, "can't watch a process (pidfd_open, Linux 5.3): {}", std::strerror(error));
 }
 
 void add_to(std::vector<pollfd>& set, int fd) {
@@ -55,8 +54,7 @@ struct Crew::Member {
 
 Crew::Crew(const CrewOptions& options) : options_(options) {
   require(options.timeout_seconds >= 0 && options.grace_seconds >= 0,
-          "timeout and grace are seconds: {} and {} can't be", options.timeout_seconds,
-          options.grace_seconds);
+          "timeout and grace are seconds: {} and {} can't be", options.timeout_seconds, options.grace_seconds);
 }
 
 Crew::~Crew() {
@@ -106,8 +104,7 @@ bool Crew::all_ended() const {
 }
 
 const std::string& Crew::output(int rank) const {
-  require(options_.output == Output::kCapture,
-          "output of ranks is kept with Output::kCapture only");
+  require(options_.output == Output::kCapture, "output of ranks is kept with Output::kCapture only");
   require(rank >= 0 && rank < size(), "there is no rank {} among {}", rank, size());
   return members_[rank]->exit.output;
 }
@@ -165,8 +162,7 @@ void Crew::check_exit(int rank) {
   member.pidfd.reset();
   for (OutputPump& output : member.outputs) output.finish();
   member.exit.signal = WIFSIGNALED(wait_status) ? WTERMSIG(wait_status) : 0;
-  member.exit.status =
-      member.exit.signal != 0 ? 128 + member.exit.signal : WEXITSTATUS(wait_status);
+  member.exit.status = member.exit.signal != 0 ? 128 + member.exit.signal : WEXITSTATUS(wait_status);
   if (member.exit.status == 0 || failed_at_ != Clock::time_point::max()) return;
   failed_at_ = Clock::now();
   if (status_ == 0) status_ = member.exit.status;
@@ -198,8 +194,7 @@ Crew::Clock::time_point Crew::next_limit() const {
   if (stop_at_ != never) return after<Clock>(stop_at_, kSecondsFromTermToKill);
   auto limit = never;
   if (options_.timeout_seconds > 0) limit = after<Clock>(started_, options_.timeout_seconds);
-  if (failed_at_ != never)
-    limit = std::min(limit, after<Clock>(failed_at_, options_.grace_seconds));
+  if (failed_at_ != never) limit = std::min(limit, after<Clock>(failed_at_, options_.grace_seconds));
   return limit;
 }
 
@@ -211,8 +206,7 @@ void Crew::enforce_limits() {
     signal_all(SIGKILL);
     return;
   }
-  const bool timed_out =
-      options_.timeout_seconds > 0 && now >= after<Clock>(started_, options_.timeout_seconds);
+  const bool timed_out = options_.timeout_seconds > 0 && now >= after<Clock>(started_, options_.timeout_seconds);
   begin_stop(timed_out ? kTimeoutStatus : status_);
 }
 

@@ -13,8 +13,8 @@ constexpr int kMostRanksPerHost = 64;
 constexpr int kMasterPort = 29500;
 
 const LabOptions& checked(const LabOptions& options) {
-  require(options.hosts >= 1 && options.hosts <= kMostHosts, "a lab has 1 to {} hosts, not {}",
-          kMostHosts, options.hosts);
+  require(options.hosts >= 1 && options.hosts <= kMostHosts, "a lab has 1 to {} hosts, not {}", kMostHosts,
+          options.hosts);
   require(options.ranks_per_host >= 1 && options.ranks_per_host <= kMostRanksPerHost,
           "a host of a lab has 1 to {} ranks, not {}", kMostRanksPerHost, options.ranks_per_host);
   return options;
@@ -34,8 +34,7 @@ std::vector<Machine> make_machines(int hosts) {
   require_lab_support();
   std::vector<Machine> machines;
   machines.reserve(static_cast<size_t>(hosts));
-  for (int host = 0; host < hosts; ++host)
-    machines.emplace_back(host_name(host), hosts_file(hosts));
+  for (int host = 0; host < hosts; ++host) machines.emplace_back(host_name(host), hosts_file(hosts));
   return machines;
 }
 
@@ -43,9 +42,8 @@ std::vector<Machine> make_machines(int hosts) {
 
 void require_lab_support() {
   if (::geteuid() != 0) {
-    fail(
-        ErrorCode::kUnavailable,
-        "a lab needs root, because it makes network namespaces and shapes links: run it with sudo");
+    fail(ErrorCode::kUnavailable,
+         "a lab needs root, because it makes network namespaces and shapes links: run it with sudo");
   }
   for (const char* tool : {"ip", "tc"}) {
     if (find_tool(tool).empty()) {

@@ -47,18 +47,16 @@ int free_master_port() {
 }  // namespace
 
 void add_local_ranks(Crew& crew, int ranks, const Arguments& command) {
-  require(ranks >= 1 && ranks <= kMostRanks, "a local run has 1 to {} ranks, not {}", kMostRanks,
-          ranks);
+  require(ranks >= 1 && ranks <= kMostRanks, "a local run has 1 to {} ranks, not {}", kMostRanks, ranks);
   const std::string port = std::to_string(free_master_port());
   const std::string size = std::to_string(ranks);
   for (int rank = 0; rank < ranks; ++rank) {
     const std::string name = std::to_string(rank);
     SpawnOptions spawn_options;
     spawn_options.argv = command;
-    spawn_options.environment = {{"RANK", name},       {"WORLD_SIZE", size},
-                                 {"LOCAL_RANK", name}, {"LOCAL_WORLD_SIZE", size},
-                                 {"GROUP_RANK", "0"},  {"MASTER_ADDR", "127.0.0.1"},
-                                 {"MASTER_PORT", port}};
+    spawn_options.environment = {
+        {"RANK", name},      {"WORLD_SIZE", size},         {"LOCAL_RANK", name}, {"LOCAL_WORLD_SIZE", size},
+        {"GROUP_RANK", "0"}, {"MASTER_ADDR", "127.0.0.1"}, {"MASTER_PORT", port}};
     spawn_options.die_with_parent = true;
     crew.add(std::move(spawn_options));
   }

@@ -20,8 +20,7 @@ namespace {
 
 [[noreturn]] void fail_errno(std::string_view step) {
   const int error = errno;
-  const char* advice =
-      error == EPERM ? " (run it as root; in a container, as a privileged one)" : "";
+  const char* advice = error == EPERM ? " (run it as root; in a container, as a privileged one)" : "";
   fail(ErrorCode::kUnavailable, "can't {}: {}{}", step, std::strerror(error), advice);
 }
 
@@ -31,14 +30,10 @@ FileDescriptor open_link(const std::string& path, int flags = 0) {
   return file;
 }
 
-FileDescriptor own_namespace(const char* kind) {
-  return open_link(fmt::format("/proc/thread-self/ns/{}", kind));
-}
+FileDescriptor own_namespace(const char* kind) { return open_link(fmt::format("/proc/thread-self/ns/{}", kind)); }
 
 Namespaces namespaces_of(pid_t pid) {
-  const auto link = [pid](const char* kind) {
-    return open_link(fmt::format("/proc/{}/ns/{}", pid, kind));
-  };
+  const auto link = [pid](const char* kind) { return open_link(fmt::format("/proc/{}/ns/{}", pid, kind)); };
   Namespaces result;
   result.network = link("net");
   result.ipc = link("ipc");
@@ -57,9 +52,7 @@ void mount_or_fail(const char* source, const char* target, const char* type, uns
   }
 }
 
-bool make_private(const char* target) {
-  return ::mount(nullptr, target, nullptr, MS_REC | MS_PRIVATE, nullptr) == 0;
-}
+bool make_private(const char* target) { return ::mount(nullptr, target, nullptr, MS_REC | MS_PRIVATE, nullptr) == 0; }
 
 // Mounts over `target` so that nobody outside sees it. / can't be made private in a chroot that is
 // no mount point; there, the target or its parent has to be one.
@@ -169,15 +162,13 @@ Namespaces new_network() {
   const int fd = ::open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
   result.network = FileDescriptor(fd);
   if (::setns(own.get(), CLONE_NEWNET) != 0) fail_errno("return to our own network");
-  if (fd < 0)
-    fail(ErrorCode::kUnavailable, "can't open a new network namespace: is /proc mounted?");
+  if (fd < 0) fail(ErrorCode::kUnavailable, "can't open a new network namespace: is /proc mounted?");
   return result;
 }
 
 Machine::Machine(std::string name, std::string_view hosts_file) : name_(std::move(name)) {
   int ends[2];
-  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0)
-    fail_errno("make a socket");
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) fail_errno("make a socket");
   control_ = FileDescriptor(ends[0]);
   FileDescriptor theirs(ends[1]);
   init_ = fork_init(theirs.get(), name_, hosts_file);

@@ -37,8 +37,7 @@ constexpr std::string_view kHostQueue = "20ms";
 constexpr std::string_view kSwitchQueue = "100ms";
 
 std::string shaping(std::string_view device, std::uint64_t rate, std::string_view queue) {
-  return fmt::format("qdisc add dev {} root tbf rate {}bit burst 128kb latency {}\n", device, rate,
-                     queue);
+  return fmt::format("qdisc add dev {} root tbf rate {}bit burst 128kb latency {}\n", device, rate, queue);
 }
 
 // No device may chat by itself (IPv6 neighbour discovery, multicast queries): every byte counted is
@@ -51,8 +50,7 @@ std::string wiring(const std::vector<Machine>& machines) {
       "link set br0 up\n";
   for (int host = 0; host < static_cast<int>(machines.size()); ++host) {
     const std::string name = port(host);
-    script +=
-        fmt::format("link add {} type veth peer name e0 netns {}\n", name, machines[host].init());
+    script += fmt::format("link add {} type veth peer name e0 netns {}\n", name, machines[host].init());
     script += fmt::format("link set {} addrgenmode none\n", name);
     script += fmt::format("link set {} master br0 up\n", name);
   }
@@ -69,8 +67,8 @@ std::string addressing(int host) {
 }
 
 std::uint64_t dropped(const Namespaces& network, const std::string& device) {
-  const auto reply = nlohmann::json::parse(
-      run_tool({"tc", "-j", "-s", "qdisc", "show", "dev", device, "root"}, &network));
+  const auto reply =
+      nlohmann::json::parse(run_tool({"tc", "-j", "-s", "qdisc", "show", "dev", device, "root"}, &network));
   return reply.at(0).at("drops").get<std::uint64_t>();
 }
 
@@ -85,11 +83,10 @@ std::uint64_t parse_rate(std::string_view text) {
   char* end = nullptr;
   const double value = digits ? std::strtod(copy.c_str(), &end) : -1;
   const double rate = digits && *end == '\0' ? std::round(value * unit) : -1;
-  require(
-      rate >= 1e3 && rate <= 1e11,
-      "'{}' is no rate of a link: write a number and kbit, mbit or gbit, from 1kbit to 100gbit, "
-      "as in 200mbit",
-      text);
+  require(rate >= 1e3 && rate <= 1e11,
+          "'{}' is no rate of a link: write a number and kbit, mbit or gbit, from 1kbit to 100gbit, "
+          "as in 200mbit",
+          text);
   return static_cast<std::uint64_t>(rate);
 }
 
@@ -108,14 +105,11 @@ Switch::Switch(const std::vector<Machine>& machines, std::uint64_t rate_bits_per
 
 std::string Switch::address(int host) { return fmt::format("10.91.0.{}", host + 1); }
 
-void Switch::set_link(int host, bool up) {
-  run_tool({"ip", "link", "set", port(host), up ? "up" : "down"}, &network_);
-}
+void Switch::set_link(int host, bool up) { run_tool({"ip", "link", "set", port(host), up ? "up" : "down"}, &network_); }
 
 Traffic Switch::traffic(int host) const {
   const Namespaces& inside = machines_[host].namespaces();
-  const auto reply =
-      nlohmann::json::parse(run_tool({"ip", "-j", "-s", "link", "show", "dev", "e0"}, &inside));
+  const auto reply = nlohmann::json::parse(run_tool({"ip", "-j", "-s", "link", "show", "dev", "e0"}, &inside));
   const auto& counters = reply.at(0).at("stats64");
   Traffic result;
   result.bytes_sent = counters.at("tx").at("bytes").get<std::uint64_t>();

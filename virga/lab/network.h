@@ -17,7 +17,7 @@ std::uint64_t parse_rate(std::string_view text);
 struct Traffic {
   std::uint64_t bytes_sent = 0;
   std::uint64_t bytes_received = 0;
-  std::uint64_t drops_sending = 0;  // packets that overflowed the queue from the host to the switch
+  std::uint64_t drops_sending = 0;    // packets that overflowed the queue from the host to the switch
   std::uint64_t drops_receiving = 0;  // and the queue from the switch to the host
 };
 

@@ -29,9 +29,7 @@ FileDescriptor without_blocking(FileDescriptor source) {
 }  // namespace
 
 OutputPump::OutputPump(FileDescriptor source, int target_fd, std::string prefix)
-    : source_(without_blocking(std::move(source))),
-      target_fd_(target_fd),
-      prefix_(std::move(prefix)) {}
+    : source_(without_blocking(std::move(source))), target_fd_(target_fd), prefix_(std::move(prefix)) {}
 
 OutputPump::OutputPump(FileDescriptor source, std::string* memory)
     : source_(without_blocking(std::move(source))), memory_(memory) {}

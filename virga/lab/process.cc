@@ -22,8 +22,7 @@ namespace {
 constexpr std::string_view kSystemFolders = ":/usr/sbin:/sbin:/usr/bin:/bin";
 
 // They name the rendezvous of a job that we ourselves may be part of; our ranks are another job.
-constexpr std::string_view kForeignVariables[] = {"VIRGA_RENDEZVOUS",
-                                                  "TORCHELASTIC_USE_AGENT_STORE"};
+constexpr std::string_view kForeignVariables[] = {"VIRGA_RENDEZVOUS", "TORCHELASTIC_USE_AGENT_STORE"};
 
 // What a child says through the error pipe when it fails before exec.
 struct ChildFailure {
@@ -37,10 +36,10 @@ std::vector<std::string> merged_environment(const Environment& additions) {
   std::vector<std::string> merged;
   for (char** entry = environ; *entry != nullptr; ++entry) {
     const std::string_view name = std::string_view(*entry).substr(0, std::strcspn(*entry, "="));
-    const bool replaced = std::any_of(additions.begin(), additions.end(),
-                                      [&](const auto& pair) { return pair.first == name; });
-    const bool foreign = std::find(std::begin(kForeignVariables), std::end(kForeignVariables),
-                                   name) != std::end(kForeignVariables);
+    const bool replaced =
+        std::any_of(additions.begin(), additions.end(), [&](const auto& pair) { return pair.first == name; });
+    const bool foreign =
+        std::find(std::begin(kForeignVariables), std::end(kForeignVariables), name) != std::end(kForeignVariables);
     if (!replaced && !foreign) merged.emplace_back(*entry);
   }
   for (const auto& [name, value] : additions) merged.push_back(name + "=" + value);
@@ -178,8 +177,7 @@ std::string find_tool(std::string_view name) {
   folders += kSystemFolders;
   for (size_t begin = 0; begin <= folders.size();) {
     const size_t end = std::min(folders.find(':', begin), folders.size());
-    const std::string path =
-        fmt::format("{}/{}", std::string_view(folders).substr(begin, end - begin), name);
+    const std::string path = fmt::format("{}/{}", std::string_view(folders).substr(begin, end - begin), name);
     if (path[0] == '/' && path[1] != '/' && ::access(path.c_str(), X_OK) == 0) return path;
     begin = end + 1;
   }
@@ -200,8 +198,7 @@ pid_t spawn(const SpawnOptions& options) {
   reap(pid);
   ChildFailure failure{};
   std::memcpy(&failure, word.data(), std::min(word.size(), sizeof failure));
-  fail(ErrorCode::kUnavailable, "can't run '{}': {}: {}", options.argv[0], failure.step,
-       describe(failure.error));
+  fail(ErrorCode::kUnavailable, "can't run '{}': {}: {}", options.argv[0], failure.step, describe(failure.error));
 }
 
 int reap(pid_t pid) {

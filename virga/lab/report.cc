@@ -29,9 +29,7 @@ Json rank_json(int rank, int host, const RankExit& exit) {
   return {{"rank", rank}, {"host", host}, {"exit_status", exit.status}, {"signal", signal}};
 }
 
-std::string temporary_name(const std::string& path) {
-  return fmt::format("{}.{}.tmp", path, ::getpid());
-}
+std::string temporary_name(const std::string& path) { return fmt::format("{}.{}.tmp", path, ::getpid()); }
 
 FileDescriptor create(const std::string& path) {
   return FileDescriptor(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644));
@@ -44,10 +42,9 @@ FileDescriptor create(const std::string& path) {
 }  // namespace
 
 std::string to_json(const Report& report) {
-  Json json = {
-      {"command", report.command},        {"rate_bits_per_second", report.rate_bits_per_second},
-      {"seconds", report.result.seconds}, {"status", report.result.status},
-      {"hosts", Json::array()},           {"ranks", Json::array()}};
+  Json json = {{"command", report.command},        {"rate_bits_per_second", report.rate_bits_per_second},
+               {"seconds", report.result.seconds}, {"status", report.result.status},
+               {"hosts", Json::array()},           {"ranks", Json::array()}};
   for (size_t host = 0; host < report.hosts.size(); ++host) {
     json["hosts"].push_back(host_json(static_cast<int>(host), report.hosts[host]));
   }
@@ -63,8 +60,7 @@ void write_atomically(const std::string& path, const std::string& content) {
   const std::string temporary = temporary_name(path);
   const FileDescriptor file = create(temporary);
   const ssize_t written = file.valid() ? ::write(file.get(), content.data(), content.size()) : -1;
-  if (written == static_cast<ssize_t>(content.size()) &&
-      ::rename(temporary.c_str(), path.c_str()) == 0) {
+  if (written == static_cast<ssize_t>(content.size()) && ::rename(temporary.c_str(), path.c_str()) == 0) {
     return;
   }
   const int error = errno;

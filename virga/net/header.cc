@@ -6,13 +6,20 @@ namespace virga::net {
 
 std::string_view to_string(OpKind kind) {
   switch (kind) {
-    case OpKind::kBarrier: return "barrier";
-    case OpKind::kBroadcast: return "broadcast";
-    case OpKind::kReduceScatter: return "reduce_scatter";
-    case OpKind::kAllgather: return "allgather";
-    case OpKind::kAllgatherv: return "allgatherv";
-    case OpKind::kAllreduce: return "allreduce";
-    case OpKind::kSparseAllreduce: return "sparse_allreduce";
+    case OpKind::kBarrier:
+      return "barrier";
+    case OpKind::kBroadcast:
+      return "broadcast";
+    case OpKind::kReduceScatter:
+      return "reduce_scatter";
+    case OpKind::kAllgather:
+      return "allgather";
+    case OpKind::kAllgatherv:
+      return "allgatherv";
+    case OpKind::kAllreduce:
+      return "allreduce";
+    case OpKind::kSparseAllreduce:
+      return "sparse_allreduce";
   }
   return "unknown operation";
 }

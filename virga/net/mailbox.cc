@@ -41,14 +41,14 @@ void Mailbox::arrive(std::unique_ptr<Arrival> arrival) {
     deliver_checked(std::move(arrival), receive);
     return;
   }
-  if (waiting_messages_ + 1 > limits_.waiting_messages ||
-      waiting_bytes_ + arrival->bytes() > limits_.waiting_bytes) {
-    report(Error(ErrorCode::kResourceExhausted,
-                 fmt::format("rank {} sends ahead of this rank: {} messages with {} bytes wait unmatched; the limit is {} "
-                             "messages, {} bytes",
-                             arrival->header().source, waiting_messages_, waiting_bytes_,
-                             limits_.waiting_messages, limits_.waiting_bytes),
-                 arrival->header().source));
+  if (waiting_messages_ + 1 > limits_.waiting_messages || waiting_bytes_ + arrival->bytes() > limits_.waiting_bytes) {
+    report(
+        Error(ErrorCode::kResourceExhausted,
+              fmt::format("rank {} sends ahead of this rank: {} messages with {} bytes wait unmatched; the limit is {} "
+                          "messages, {} bytes",
+                          arrival->header().source, waiting_messages_, waiting_bytes_, limits_.waiting_messages,
+                          limits_.waiting_bytes),
+              arrival->header().source));
     return;
   }
   waiting_bytes_ += arrival->bytes();
@@ -113,10 +113,10 @@ void Mailbox::deliver_checked(std::unique_ptr<Arrival> arrival, const TransferPt
     arrival->deliver(receive);
     return;
   }
-  const Error error(ErrorCode::kMismatch,
-                    fmt::format("{}: this rank and rank {} disagree: {}", describe(receive->header()),
-                                receive->peer(), wrong),
-                    receive->peer());
+  const Error error(
+      ErrorCode::kMismatch,
+      fmt::format("{}: this rank and rank {} disagree: {}", describe(receive->header()), receive->peer(), wrong),
+      receive->peer());
   receive->finish(error);
   report(error);
 }

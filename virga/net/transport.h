@@ -86,7 +86,8 @@ struct Traffic {
 //  - The payload must have exactly the size of the receive's buffer and the headers must agree, else the receive
 //    fails with kMismatch.
 //  - A successful send says that the buffer is free, not that the peer lives.
-//  - cancel() makes a transfer finish soon with the given error, if it has not ended by then; its buffer is free only when
+//  - cancel() makes a transfer finish soon with the given error, if it has not ended by then; its buffer is free only
+//  when
 //    it is finished. Giving up a transfer that is on the wire may cost the connection to that peer.
 //  - When a peer is known to be lost, all its transfers fail with kPeerLost, as do later ones.
 class Transport {
@@ -117,8 +118,8 @@ class Transport {
   virtual void recheck_waiting(OpNumber operation) = 0;
 };
 
-// Waits for a transfer. Throws its error; kDeadlineExceeded when the deadline passes; the scope's reason when the scope is
-// cancelled. In every case the buffer is free when this returns or throws.
+// Waits for a transfer. Throws its error; kDeadlineExceeded when the deadline passes; the scope's reason when the scope
+// is cancelled. In every case the buffer is free when this returns or throws.
 Task<void> finish(Transport& transport, TransferPtr transfer, Deadline deadline, CancelScope& scope);
 
 }  // namespace virga::net

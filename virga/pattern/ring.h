@@ -10,8 +10,8 @@ struct Ring {
   int next() const { return (member + 1) % size; }
   int previous() const { return (member + size - 1) % size; }
 
-  // Reduce-scatter, step 0 .. size-2: which segment this member passes on, and which it receives and adds to its own. After
-  // the last step member i holds the whole sum of segment i, added in the order i+1, i+2, ..., i (mod size).
+  // Reduce-scatter, step 0 .. size-2: which segment this member passes on, and which it receives and adds to its own.
+  // After the last step member i holds the whole sum of segment i, added in the order i+1, i+2, ..., i (mod size).
   int reduce_send(int step) const { return wrap(member - step - 1); }
   int reduce_receive(int step) const { return wrap(member - step - 2); }
 

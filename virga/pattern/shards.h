@@ -27,9 +27,7 @@ inline Range shard(size_t elements, int count, int index) {
 // 256 Ki floats are 1 MiB: a message of a 4-rank ring is then 256 KiB, 2 ms at 1 Gbit/s.
 constexpr size_t kSliceElements = size_t{256} << 10;
 
-inline size_t slice_count(size_t elements, size_t slice = kSliceElements) {
-  return (elements + slice - 1) / slice;
-}
+inline size_t slice_count(size_t elements, size_t slice = kSliceElements) { return (elements + slice - 1) / slice; }
 
 inline Range slice(size_t elements, size_t index, size_t length = kSliceElements) {
   const size_t begin = index * length;

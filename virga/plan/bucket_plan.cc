@@ -56,7 +56,8 @@ BucketPlan parse_plan(std::string_view text, std::span<const size_t> parameter_e
   size_t last = parameter_elements.size(), end = plan.elements;
   for (size_t i = 0; i < count; ++i) {
     const size_t first = parse_number(text);
-    if (first >= last) fail(ErrorCode::kCorrupt, "bucket {} of a plan begins at parameter {}, not below {}", i, first, last);
+    if (first >= last)
+      fail(ErrorCode::kCorrupt, "bucket {} of a plan begins at parameter {}, not below {}", i, first, last);
     const size_t begin = end - std::accumulate(parameter_elements.begin() + static_cast<ptrdiff_t>(first),
                                                parameter_elements.begin() + static_cast<ptrdiff_t>(last), size_t{0});
     plan.buckets.push_back({{begin, end}, {first, last}});

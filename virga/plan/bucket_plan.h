@@ -18,8 +18,8 @@ struct Bucket {
   bool operator==(const Bucket&) const = default;
 };
 
-// How the flat parameters are cut into buckets. Buckets are listed in the order in which backward completes them, from the
-// last parameter to the first; they are communicated in this order on every rank, whatever becomes ready when.
+// How the flat parameters are cut into buckets. Buckets are listed in the order in which backward completes them, from
+// the last parameter to the first; they are communicated in this order on every rank, whatever becomes ready when.
 struct BucketPlan {
   std::vector<Bucket> buckets;
   size_t elements = 0;
@@ -30,8 +30,8 @@ struct BucketPlan {
 // parameters give no bucket.
 BucketPlan plan_buckets(std::span<const size_t> parameter_elements, size_t bucket_bytes);
 
-// As text, for rank 0 to publish and for records. parse throws kCorrupt unless the text is a plan whose buckets cover the
-// parameters exactly.
+// As text, for rank 0 to publish and for records. parse throws kCorrupt unless the text is a plan whose buckets cover
+// the parameters exactly.
 std::string to_text(const BucketPlan& plan);
 BucketPlan parse_plan(std::string_view text, std::span<const size_t> parameter_elements);
 

@@ -42,9 +42,7 @@ class CancelScope {
     return std::prev(callbacks_.end());
   }
   // Fine before, during and after cancel().
-  void remove(Registration registration) {
-    (reason_ && !*registration ? fired_ : callbacks_).erase(registration);
-  }
+  void remove(Registration registration) { (reason_ && !*registration ? fired_ : callbacks_).erase(registration); }
 
  private:
   std::list<Callback> callbacks_;

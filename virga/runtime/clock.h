@@ -7,7 +7,8 @@ namespace virga {
 
 using Duration = std::chrono::nanoseconds;
 
-// Time since the clock began. Steady and virtual time are the same type, so algorithms can't tell which world they run in.
+// Time since the clock began. Steady and virtual time are the same type, so algorithms can't tell which world they run
+// in.
 using Time = std::chrono::nanoseconds;
 
 inline double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }

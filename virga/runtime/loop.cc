@@ -1,12 +1,11 @@
 #include "virga/runtime/loop.h"
 
-#include <sys/epoll.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
 
 #include "virga/base/error.h"
 
@@ -137,8 +136,7 @@ void Loop::idle() {
   if (!timers_.empty() && clock_.advance_to(timers_.begin()->first.first)) return;
   if (timers_.empty() && clock_.advance_to(clock_.now())) {
     fail(ErrorCode::kDeadlineExceeded,
-         "the virtual world stands still at {:.6f} s: every task waits and no event is due",
-         to_seconds(clock_.now()));
+         "the virtual world stands still at {:.6f} s: every task waits and no event is due", to_seconds(clock_.now()));
   }
   if (may_spin_ && spin()) return;
   sleep();
@@ -162,8 +160,8 @@ void Loop::sleep() {
   if (!timers_.empty()) {
     const Duration left = timers_.begin()->first.first - clock_.now();
     if (left <= Duration::zero()) return;
-    timeout_ms = static_cast<int>(
-        std::min<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 3'600'000));
+    timeout_ms =
+        static_cast<int>(std::min<int64_t>(std::chrono::ceil<std::chrono::milliseconds>(left).count(), 3'600'000));
   }
   epoll_event events[8];
   const int count = epoll_wait(epoll_, events, 8, timeout_ms);

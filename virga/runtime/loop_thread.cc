@@ -5,9 +5,7 @@
 namespace virga {
 
 LoopThread::LoopThread()
-    : loop_(clock_), thread_([this] {
-        loop_.run_until([this] { return stopping_ && tasks_.empty(); });
-      }) {
+    : loop_(clock_), thread_([this] { loop_.run_until([this] { return stopping_ && tasks_.empty(); }); }) {
   pthread_setname_np(thread_.native_handle(), "virga-loop");
 }
 

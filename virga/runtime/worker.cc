@@ -1,8 +1,7 @@
 #include "virga/runtime/worker.h"
 
-#include <pthread.h>
-
 #include <exception>
+#include <pthread.h>
 
 #include "virga/runtime/event.h"
 

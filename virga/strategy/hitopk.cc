@@ -1,4 +1,5 @@
 #include "virga/collective/sparse_allreduce/hitopk.h"
+
 #include "virga/strategy/sparse.h"
 
 namespace virga::strategy {
@@ -18,8 +19,7 @@ class HiTopK final : public Sparse {
   static std::vector<size_t> shard_sizes(const StrategyContext& context) {
     std::vector<size_t> sizes;
     for (const plan::Bucket& bucket : context.plan.buckets) {
-      sizes.push_back(
-          collective::hitopk_residual_elements(context.topology, context.rank, bucket.elements.size()));
+      sizes.push_back(collective::hitopk_residual_elements(context.topology, context.rank, bucket.elements.size()));
     }
     return sizes;
   }

@@ -1,6 +1,5 @@
 #include "virga/strategy/strategy.h"
 
-
 namespace virga::strategy {
 
 #define VIRGA_STRATEGY(name, description) std::unique_ptr<Strategy> make_##name(const StrategyContext&);
@@ -26,8 +25,8 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
 }
 
 std::string to_text(const StrategyOptions& options) {
-  return fmt::format("density={} value_dtype={} error_feedback={}", options.density, virga::to_string(options.value_dtype),
-                     options.error_feedback);
+  return fmt::format("density={} value_dtype={} error_feedback={}", options.density,
+                     virga::to_string(options.value_dtype), options.error_feedback);
 }
 
 }  // namespace virga::strategy

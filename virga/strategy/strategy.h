@@ -12,22 +12,22 @@ namespace virga::strategy {
 
 // What a user may set about a strategy; each one reads what concerns it. All of it must be equal on all ranks.
 struct StrategyOptions {
-  double density = 0.01;                 // kept / all, in (0, 1]: topk, hitopk
-  DType value_dtype = DType::kFloat16;   // what selected values travel as: topk, hitopk
-  bool error_feedback = true;            // false only to show what it is good for: topk, hitopk
+  double density = 0.01;                // kept / all, in (0, 1]: topk, hitopk
+  DType value_dtype = DType::kFloat16;  // what selected values travel as: topk, hitopk
+  bool error_feedback = true;           // false only to show what it is good for: topk, hitopk
 };
 
 // How replicas stay in agreement: what becomes of a bucket's gradient between backward and the update. One object a
 // replica; loop thread only.
 //
-// For every step: exchange() once for every bucket, begun in the plan's order on all ranks (they may run side by side), then
-// end_step() once all have ended.
+// For every step: exchange() once for every bucket, begun in the plan's order on all ranks (they may run side by side),
+// then end_step() once all have ended.
 class Strategy {
  public:
   virtual ~Strategy() = default;
 
-  // In: this rank's gradient. Out: the same bits on all ranks, standing for the mean over all ranks. NaN or Inf in any rank's
-  // gradient makes at least one element NaN or Inf on all.
+  // In: this rank's gradient. Out: the same bits on all ranks, standing for the mean over all ranks. NaN or Inf in any
+  // rank's gradient makes at least one element NaN or Inf on all.
   virtual Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) = 0;
 
   // The step is over. `applied` is false when all ranks skip it: what was taken out of residuals goes back.

@@ -25,13 +25,11 @@ constexpr std::array<float, 256> kNormalised = make_normalised();
 Batch BatchLoader::load(std::span<const int64_t> indices) const {
   const auto count = static_cast<int64_t>(indices.size());
   const int64_t pixels = dataset_->rows * dataset_->cols;
-  Batch batch{torch::empty({count, 1, dataset_->rows, dataset_->cols}),
-              torch::empty({count}, torch::kInt64)};
+  Batch batch{torch::empty({count, 1, dataset_->rows, dataset_->cols}), torch::empty({count}, torch::kInt64)};
   auto* image = batch.images.data_ptr<float>();
   auto* label = batch.labels.data_ptr<int64_t>();
   for (int64_t index : indices) {
-    require(index >= 0 && index < dataset_->count, "sample {} is outside 0..{}", index,
-            dataset_->count - 1);
+    require(index >= 0 && index < dataset_->count, "sample {} is outside 0..{}", index, dataset_->count - 1);
     const uint8_t* source = dataset_->images.data() + index * pixels;
     for (int64_t i = 0; i < pixels; ++i) *image++ = kNormalised[source[i]];
     *label++ = dataset_->labels[static_cast<size_t>(index)];

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <numeric>
-
 #include <torch/torch.h>
 
 #include "virga/collective/allreduce/hierarchical.h"

@@ -20,24 +20,20 @@ torch::Tensor alias(const torch::Tensor& flat, int64_t offset, at::IntArrayRef s
 }
 
 // The parameters in order of registration, each once.
-std::vector<std::pair<std::string, torch::Tensor>> unique_parameters(
-    const torch::nn::Module& module) {
+std::vector<std::pair<std::string, torch::Tensor>> unique_parameters(const torch::nn::Module& module) {
   std::vector<std::pair<std::string, torch::Tensor>> parameters;
   std::unordered_set<const void*> seen;
   for (const auto& item : module.named_parameters()) {
-    if (seen.insert(item.value().unsafeGetTensorImpl()).second)
-      parameters.emplace_back(item.key(), item.value());
+    if (seen.insert(item.value().unsafeGetTensorImpl()).second) parameters.emplace_back(item.key(), item.value());
   }
   return parameters;
 }
 
 void check(const std::string& name, const torch::Tensor& parameter, const torch::Device& device) {
-  require(parameter.scalar_type() == torch::kFloat32,
-          "parameter {} is {}; only fp32 can be trained", name,
+  require(parameter.scalar_type() == torch::kFloat32, "parameter {} is {}; only fp32 can be trained", name,
           torch::toString(parameter.scalar_type()));
-  require(parameter.device() == device,
-          "parameter {} is on {}, the ones before it on {}; one replica is on one device", name,
-          parameter.device().str(), device.str());
+  require(parameter.device() == device, "parameter {} is on {}, the ones before it on {}; one replica is on one device",
+          name, parameter.device().str(), device.str());
 }
 
 }  // namespace
@@ -75,8 +71,7 @@ void FlatParameters::zero_grad() {
 void FlatParameters::collect_gradient(size_t index) {
   ParameterSlice& slice = slices_.at(index);
   torch::Tensor& gradient = slice.parameter.mutable_grad();
-  if (gradient.defined() && gradient.data_ptr() == gradients_.data_ptr<float>() + slice.offset)
-    return;
+  if (gradient.defined() && gradient.data_ptr() == gradients_.data_ptr<float>() + slice.offset) return;
   const torch::NoGradGuard no_grad;
   torch::Tensor place = gradient_slice(slice);
   if (gradient.defined()) {
@@ -88,8 +83,7 @@ void FlatParameters::collect_gradient(size_t index) {
 }
 
 std::string parameters_sha256(const torch::nn::Module& module) {
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(),
-                                                                   &EVP_MD_CTX_free);
+  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> context(EVP_MD_CTX_new(), &EVP_MD_CTX_free);
   bool fine = context && EVP_DigestInit_ex(context.get(), EVP_sha256(), nullptr) == 1;
   for (const auto& [name, parameter] : unique_parameters(module)) {
     const torch::Tensor bytes = parameter.detach().cpu().contiguous();

@@ -45,10 +45,8 @@ class FlatParameters {
   const std::vector<std::pair<std::string, torch::Tensor>>& buffers() const { return buffers_; }
 
   int64_t numel() const { return values_.numel(); }
-  torch::Tensor& values() { return values_; }  // [numel]
-  torch::Tensor& gradients() {
-    return gradients_;
-  }  // [numel]; a slice is right once it is collected
+  torch::Tensor& values() { return values_; }        // [numel]
+  torch::Tensor& gradients() { return gradients_; }  // [numel]; a slice is right once it is collected
 
   // Lets go of all gradients. Replaces Optimizer::zero_grad() and Module::zero_grad().
   void zero_grad();

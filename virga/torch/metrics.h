@@ -34,7 +34,7 @@ struct Summary {
   double select_seconds_median = 0;
   double inter_host_bytes_per_step = 0;          // sent by rank 0's host, counted by the transport
   double inter_host_bytes_per_step_formula = 0;  // docs/algorithms.md
-  double train_loss = 0;                         // mean over all ranks of their last epoch, or of the last 50 steps if longer
+  double train_loss = 0;  // mean over all ranks of their last epoch, or of the last 50 steps if longer
   double test_accuracy = 0;
   std::string parameters_sha256;
 };
@@ -42,7 +42,8 @@ struct Summary {
 // The middle value; the mean of the two middle ones for an even count; 0 for none.
 double median(std::vector<double> values);
 
-// JSON lines, one event a line, flushed line by line so that a killed run leaves what it had. Without a path it writes nothing.
+// JSON lines, one event a line, flushed line by line so that a killed run leaves what it had. Without a path it writes
+// nothing.
 class MetricsFile {
  public:
   // Throws kUnavailable if the file can't be written.

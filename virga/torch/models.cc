@@ -17,8 +17,7 @@ namespace nn = torch::nn;
 using torch::Tensor;
 
 nn::Sequential mlp() {
-  return nn::Sequential{nn::Flatten(), nn::Linear(784, 2048),
-                        nn::ReLU(),    nn::Linear(2048, 1024),
+  return nn::Sequential{nn::Flatten(), nn::Linear(784, 2048),           nn::ReLU(), nn::Linear(2048, 1024),
                         nn::ReLU(),    nn::Linear(1024, data::kClasses)};
 }
 
@@ -40,8 +39,7 @@ nn::Sequential lenet5() {
 // A convolution without bias (a BatchNorm follows), initialised as the ResNet paper says (He et al.
 // 2015, fan out).
 nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) {
-  nn::Conv2d layer(
-      nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
+  nn::Conv2d layer(nn::Conv2dOptions(in, out, kernel).stride(stride).padding(kernel / 2).bias(false));
   nn::init::kaiming_normal_(layer->weight, 0, torch::kFanOut, torch::kReLU);
   return layer;
 }
@@ -51,8 +49,8 @@ nn::Conv2d convolution(int64_t in, int64_t out, int64_t kernel, int64_t stride) 
 class BasicBlock : public nn::Module {
  public:
   BasicBlock(int64_t in, int64_t out, int64_t stride)
-      : body_{convolution(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(),
-              convolution(out, out, 3, 1), nn::BatchNorm2d(out)} {
+      : body_{convolution(in, out, 3, stride), nn::BatchNorm2d(out), nn::ReLU(), convolution(out, out, 3, 1),
+              nn::BatchNorm2d(out)} {
     register_module("body", body_);
     if (stride == 1 && in == out) return;
     shortcut_ = nn::Sequential{convolution(in, out, 1, stride), nn::BatchNorm2d(out)};
@@ -119,8 +117,7 @@ std::shared_ptr<Model> make_model(const std::string& name, uint64_t seed) {
     torch::manual_seed(seed);
     return std::make_shared<Model>(known.input, known.make());
   }
-  fail(ErrorCode::kInvalidArgument, "unknown model \"{}\"; known: {}", name,
-       fmt::join(model_names(), ", "));
+  fail(ErrorCode::kInvalidArgument, "unknown model \"{}\"; known: {}", name, fmt::join(model_names(), ", "));
 }
 
 std::vector<std::string> model_names() {

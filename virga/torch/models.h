@@ -30,10 +30,12 @@ class Model : public torch::nn::Module {
 };
 
 // Makes a model by name, its initial values a pure function of (name, seed) on a given libtorch:
-//   mlp       784-2048-1024-10, ReLU                                                 3,716,106
-//   parameters lenet5    LeCun et al. 1998 with ReLU and max pooling 61,706 resnet20  He et al.
-//   2016, section 4.2 (16-32-64 channels), projection shortcuts    272,474 resnet18  the same
-//   paper's ResNet-18 with a 3x3 stem for 32x32 images           11,173,962
+//
+// - mlp: 784-2048-1024-10, ReLU; 3,716,106 parameters.
+// - lenet5: LeCun et al. 1998 with ReLU and max pooling; 61,706 parameters.
+// - resnet20: He et al. 2016, section 4.2 (16-32-64 channels), projection shortcuts; 272,474 parameters.
+// - resnet18: the same paper's ResNet-18 with a 3x3 stem for 32x32 images; 11,173,962 parameters.
+//
 // Seeds torch's global generator. Throws kInvalidArgument for an unknown name; the message lists
 // the known ones.
 std::shared_ptr<Model> make_model(const std::string& name, uint64_t seed);

@@ -26,7 +26,8 @@ std::string describe_module(const torch::nn::Module& module) {
     elements += item.value().numel();
   }
   for (const auto& item : module.named_buffers()) {
-    text += fmt::format("{} {} {}\n", item.key(), fmt::join(item.value().sizes(), "x"), std::string(item.value().dtype().name()));
+    text += fmt::format("{} {} {}\n", item.key(), fmt::join(item.value().sizes(), "x"),
+                        std::string(item.value().dtype().name()));
   }
   return fmt::format("{} parameters in {} tensors, layout {:016x}", elements, module.parameters().size(),
                      std::hash<std::string>{}(text));
@@ -64,7 +65,11 @@ class Replica::Hook final : public torch::autograd::FunctionPostHook {
 };
 
 Replica::Replica(torch::nn::Module& module, cluster::Job& job, ReplicaOptions options)
-    : module_(module), job_(job), options_(std::move(options)), flat_(module), alive_(std::make_shared<Replica*>(this)) {
+    : module_(module),
+      job_(job),
+      options_(std::move(options)),
+      flat_(module),
+      alive_(std::make_shared<Replica*>(this)) {
   agree_on_model();
   agree_on_plan(options_.bucket_bytes);
   const strategy::StrategyContext context{job_.topology(), job_.rank(), plan_, options_.strategy_options};
@@ -123,7 +128,8 @@ void Replica::zero_grad() {
   for (size_t b = 0; b < buckets_.size(); ++b) buckets_[b].missing = plan_.buckets[b].parameters.size();
 }
 
-// Autograd has just put a gradient in place. Errors can't be thrown through it everywhere, so they wait for finish_step().
+// Autograd has just put a gradient in place. Errors can't be thrown through it everywhere, so they wait for
+// finish_step().
 void Replica::on_gradient(size_t parameter) {
   std::lock_guard lock(mutex_);
   if (!sending_ || hook_error_) return;
@@ -149,8 +155,8 @@ void Replica::launch_ready() {
 void Replica::launch(size_t bucket) {
   const pattern::Range range = plan_.buckets[bucket].elements;
   const collective::FloatVector gradient(flat_.gradients().data_ptr<float>() + range.begin, range.size());
-  buckets_[bucket].exchanged = job_.start(
-      [this, bucket, gradient](cluster::Comm& comm) { return strategy_->exchange(comm, bucket, gradient); });
+  buckets_[bucket].exchanged =
+      job_.start([this, bucket, gradient](cluster::Comm& comm) { return strategy_->exchange(comm, bucket, gradient); });
 }
 
 bool Replica::finish_step() {
@@ -183,10 +189,11 @@ bool Replica::finish_step() {
 // A rank that is still busy with the last messages of this step must hear the reason, not only that its peer left.
 void Replica::stop_everywhere(size_t bucket) {
   const pattern::Range range = plan_.buckets[bucket].parameters;
-  const Error error(ErrorCode::kNonFinite,
-                    fmt::format("a gradient holds NaN or Inf on some rank, among parameters '{}' to '{}'; all ranks stop "
-                                "before the update. Lower the learning rate, or set the policy skip-step",
-                                flat_.slices()[range.begin].name, flat_.slices()[range.end - 1].name));
+  const Error error(
+      ErrorCode::kNonFinite,
+      fmt::format("a gradient holds NaN or Inf on some rank, among parameters '{}' to '{}'; all ranks stop "
+                  "before the update. Lower the learning rate, or set the policy skip-step",
+                  flat_.slices()[range.begin].name, flat_.slices()[range.end - 1].name));
   job_.fail_everywhere(error);
   throw error;
 }

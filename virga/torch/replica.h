@@ -6,9 +6,8 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <vector>
-
 #include <torch/nn/module.h>
+#include <vector>
 
 #include "virga/cluster/job.h"
 #include "virga/plan/bucket_plan.h"
@@ -17,8 +16,8 @@
 
 namespace virga::train {
 
-// What a step does when a gradient holds NaN or Inf. The decision is the same on all ranks, since it is taken on what the exchange
-// gave all of them.
+// What a step does when a gradient holds NaN or Inf. The decision is the same on all ranks, since it is taken on what
+// the exchange gave all of them.
 enum class NonFinitePolicy { kError, kSkipStep };
 NonFinitePolicy parse_non_finite_policy(const std::string& text);  // "error" or "skip-step"
 
@@ -29,8 +28,8 @@ struct ReplicaOptions {
   size_t bucket_bytes = size_t{4} << 20;
 };
 
-// One rank's copy of a model that is trained by all ranks of a job. It owns the flat parameters and gradients, starts the exchange
-// of each bucket while backward still runs, and gives every rank the same mean gradient.
+// One rank's copy of a model that is trained by all ranks of a job. It owns the flat parameters and gradients, starts
+// the exchange of each bucket while backward still runs, and gives every rank the same mean gradient.
 //
 //   replica.zero_grad();
 //   loss(model->forward(x), y).backward();      // buckets leave as they become complete
@@ -39,8 +38,8 @@ struct ReplicaOptions {
 // Calls come from one thread; the hooks may run on autograd's.
 class Replica {
  public:
-  // Throws kMismatch on every rank if models or options differ. Then rank 0's parameters and buffers become those of all ranks,
-  // and its bucket plan is the plan. The module must outlive the replica and keep its parameters.
+  // Throws kMismatch on every rank if models or options differ. Then rank 0's parameters and buffers become those of
+  // all ranks, and its bucket plan is the plan. The module must outlive the replica and keep its parameters.
   Replica(torch::nn::Module& module, cluster::Job& job, ReplicaOptions options);
   ~Replica();
   Replica(const Replica&) = delete;
@@ -54,9 +53,9 @@ class Replica {
   void hold_back() { sending_ = false; }
   void send_next() { sending_ = true; }
 
-  // Waits until the mean gradient of all buckets is here; parameters that took no part in backward count as zero. Returns false
-  // if the policy is kSkipStep and a gradient was not finite: the caller must not step. Throws kNonFinite under kError, and
-  // whatever ended the job.
+  // Waits until the mean gradient of all buckets is here; parameters that took no part in backward count as zero.
+  // Returns false if the policy is kSkipStep and a gradient was not finite: the caller must not step. Throws kNonFinite
+  // under kError, and whatever ended the job.
   bool finish_step();
 
   FlatParameters& parameters() { return flat_; }

@@ -11,8 +11,7 @@ namespace virga::train {
 struct Schedule {
   double base_rate = 0.1;
   int64_t warmup_steps = 0;
-  std::optional<int64_t>
-      total_steps;  // none (a run ended by the clock): the rate stays at base_rate after warm-up
+  std::optional<int64_t> total_steps;  // none (a run ended by the clock): the rate stays at base_rate after warm-up
 
   // Throws kInvalidArgument unless base_rate is finite and at least 0, warmup_steps at least 0 and,
   // where given, total_steps is at least warmup_steps.

@@ -1,7 +1,6 @@
 #include "virga/torch/sgd.h"
 
 #include <cmath>
-
 #include <torch/torch.h>
 
 namespace virga::train {

@@ -8,8 +8,8 @@
 
 namespace virga::train {
 
-// SGD with momentum and weight decay on flat parameters, by our own kernel: the same bits on every rank, whatever its CPU.
-// The semantics are torch.optim.SGD's.
+// SGD with momentum and weight decay on flat parameters, by our own kernel: the same bits on every rank, whatever its
+// CPU. The semantics are torch.optim.SGD's.
 class FlatSgd {
  public:
   FlatSgd(FlatParameters& parameters, float momentum, float weight_decay);

@@ -5,7 +5,6 @@
 #include <deque>
 #include <numeric>
 #include <thread>
-
 #include <torch/torch.h>
 
 #include "virga/collective/broadcast/chain.h"
@@ -130,7 +129,8 @@ class Run {
     return loss.item<double>();
   }
 
-  // Whether a run by the clock ends after this step must be one decision for all ranks: rank 0's, sent while they compute.
+  // Whether a run by the clock ends after this step must be one decision for all ranks: rank 0's, sent while they
+  // compute.
   void ask_for_time(double elapsed) {
     if (!options_.seconds) return;
     stop_ = std::byte(elapsed >= *options_.seconds ? 1 : 0);
@@ -172,7 +172,7 @@ class Run {
     metrics_.epoch((step_ - 1) / sampler_.batches_per_epoch(), step_, recent_loss(), digest_);
   }
 
-  double median_of(double StepTimes::* what) const {
+  double median_of(double StepTimes::*what) const {
     std::vector<double> values;
     for (const StepTimes& times : times_) values.push_back(times.*what);
     return median(std::move(values));
@@ -181,7 +181,8 @@ class Run {
   // The mean of a number that every rank has.
   double mean_over_ranks(const std::string& what, double mine) {
     double sum = 0;
-    for (const std::string& text : job_.exchange(what, fmt::format("{}", mine))) sum += std::strtod(text.c_str(), nullptr);
+    for (const std::string& text : job_.exchange(what, fmt::format("{}", mine)))
+      sum += std::strtod(text.c_str(), nullptr);
     return sum / job_.world_size();
   }
 

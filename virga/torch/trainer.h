@@ -25,13 +25,13 @@ struct TrainOptions {
   double weight_decay = 5e-4;
   int64_t warmup_steps = 0;
   std::optional<int64_t> test_samples;  // how many of the test set the run is judged by; default all, 0 none
-  std::optional<std::string> metrics;  // a file; written by rank 0
+  std::optional<std::string> metrics;   // a file; written by rank 0
 };
 
 // What a run tells while it goes on, on every rank.
 struct Progress {
-  int64_t step = 0;   // done so far
-  int64_t epoch = 0;  // the one that is under way
+  int64_t step = 0;     // done so far
+  int64_t epoch = 0;    // the one that is under way
   double fraction = 0;  // of the run, 0 .. 1
   double loss = 0;      // mean of the latest steps
   double steps_per_second = 0;
@@ -40,8 +40,8 @@ struct Progress {
 // Throws kInvalidArgument for options that can't be followed, before any rank is waited for.
 void check(const TrainOptions& options);
 
-// Joins the job of the environment, trains, evaluates on the test set and checks at every epoch and at the end that all ranks hold
-// the same parameters. The same summary on all ranks, but for times.
+// Joins the job of the environment, trains, evaluates on the test set and checks at every epoch and at the end that all
+// ranks hold the same parameters. The same summary on all ranks, but for times.
 Summary train(const TrainOptions& options, const std::function<void(const Progress&)>& on_progress);
 
 }  // namespace virga::train

@@ -19,9 +19,7 @@ namespace virga::net::faults {
 // Length and text over a socket; an empty text stands for a peer that is gone.
 inline void put_text(int socket, const std::string& text) {
   const uint32_t size = static_cast<uint32_t>(text.size());
-  if (send(socket, &size, sizeof size, MSG_NOSIGNAL) < 0 ||
-      send(socket, text.data(), size, MSG_NOSIGNAL) < 0)
-    return;
+  if (send(socket, &size, sizeof size, MSG_NOSIGNAL) < 0 || send(socket, text.data(), size, MSG_NOSIGNAL) < 0) return;
 }
 inline std::string take_text(int socket) {
   uint32_t size = 0;
@@ -33,8 +31,7 @@ inline std::string take_text(int socket) {
 
 inline size_t open_descriptors() {
   size_t count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd"))
-    ++count;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
 }
 
@@ -47,8 +44,7 @@ struct Seat {
   bool same_host;
 
   void connect() {
-    for (Rank rank = 0; rank < transport.world_size(); ++rank)
-      transport.connect(rank, addresses[rank], same_host);
+    for (Rank rank = 0; rank < transport.world_size(); ++rank) transport.connect(rank, addresses[rank], same_host);
   }
 };
 
@@ -111,8 +107,7 @@ class Crew {
     sockets_.push_back(pair[0]);
   }
 
-  static int live(Rank rank, int size, bool same_host, const char* device, int parent,
-                  const Body& body) {
+  static int live(Rank rank, int size, bool same_host, const char* device, int parent, const Body& body) {
     alarm(60);
     const size_t before = open_descriptors();
     std::string report;
@@ -127,8 +122,7 @@ class Crew {
     } catch (const std::exception& error) {
       report += fmt::format("unexpected: {}\n", error.what());
     }
-    if (open_descriptors() != before)
-      report += fmt::format("{} descriptors leaked\n", open_descriptors() - before);
+    if (open_descriptors() != before) report += fmt::format("{} descriptors leaked\n", open_descriptors() - before);
     put_text(parent, "report:" + report);
     return report.empty() ? 0 : 1;
   }

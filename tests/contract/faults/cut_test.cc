@@ -18,9 +18,7 @@ constexpr Duration kDeadline = 2s;
 constexpr Duration kGrace = 2s;
 constexpr size_t kLarge = 48 << 20;  // takes some two seconds on this cable
 
-bool shell(const std::string& command) {
-  return std::system((command + " 2>/dev/null").c_str()) == 0;
-}
+bool shell(const std::string& command) { return std::system((command + " 2>/dev/null").c_str()) == 0; }
 
 // Two namespaces with one cable of 200 Mbit/s between them.
 class Cable {
@@ -31,15 +29,14 @@ class Cable {
                           "veth peer name e0 netns {0}1",
                           name_));
     for (int host = 0; made_ && host < 2; ++host) {
-      made_ = shell(fmt::format(
-          "ip -n {0}{1} addr add 10.91.7.{2}/24 dev e0 && ip -n {0}{1} link set e0 up && "
-          "ip netns exec {0}{1} tc qdisc add dev e0 root tbf rate 200mbit burst 128kb latency 20ms",
-          name_, host, host + 1));
+      made_ =
+          shell(fmt::format("ip -n {0}{1} addr add 10.91.7.{2}/24 dev e0 && ip -n {0}{1} link set e0 up && "
+                            "ip netns exec {0}{1} tc qdisc add dev e0 root tbf rate 200mbit burst 128kb latency 20ms",
+                            name_, host, host + 1));
     }
     // The kernel takes its time to call a cable connected, and UCX uses no other.
     for (int host = 0; made_ && host < 2; ++host) {
-      while (!shell(fmt::format("ip -n {}{} link show e0 | grep -q 'state UP'", name_, host)))
-        usleep(10'000);
+      while (!shell(fmt::format("ip -n {}{} link show e0 | grep -q 'state UP'", name_, host))) usleep(10'000);
     }
   }
   ~Cable() {
@@ -50,11 +47,10 @@ class Cable {
 
   // Moves this process to a host; UCX looks for devices in /sys, which must be that host's.
   void enter(int host) const {
-    const int file =
-        open(fmt::format("/run/netns/{}{}", name_, host).c_str(), O_RDONLY | O_CLOEXEC);
+    const int file = open(fmt::format("/run/netns/{}{}", name_, host).c_str(), O_RDONLY | O_CLOEXEC);
     if (setns(file, CLONE_NEWNET) != 0 || unshare(CLONE_NEWNS) != 0 ||
-        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
-        umount2("/sys", MNT_DETACH) != 0 || mount("sysfs", "/sys", "sysfs", 0, nullptr) != 0) {
+        mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 || umount2("/sys", MNT_DETACH) != 0 ||
+        mount("sysfs", "/sys", "sysfs", 0, nullptr) != 0) {
       std::exit(3);
     }
     close(file);
@@ -75,8 +71,7 @@ Header header_of(uint64_t chunk, Rank source) {
 
 class End {
  public:
-  End(Seat& seat, bool mid_transfer)
-      : seat_(seat), mid_transfer_(mid_transfer), peer_(1 - seat.transport.rank()) {}
+  End(Seat& seat, bool mid_transfer) : seat_(seat), mid_transfer_(mid_transfer), peer_(1 - seat.transport.rank()) {}
 
   std::string run() {
     seat_.connect();
@@ -98,10 +93,8 @@ class End {
     std::vector<std::byte> in(bytes), out(bytes);
     std::vector<Task<void>> tasks;
     Transport& transport = seat_.transport;
-    tasks.push_back(
-        one_way(transport.receive(peer_, header_of(chunk, peer_), {in.data(), bytes}), limit));
-    tasks.push_back(
-        one_way(transport.send(peer_, header_of(chunk, 1 - peer_), {out.data(), bytes}), limit));
+    tasks.push_back(one_way(transport.receive(peer_, header_of(chunk, peer_), {in.data(), bytes}), limit));
+    tasks.push_back(one_way(transport.send(peer_, header_of(chunk, 1 - peer_), {out.data(), bytes}), limit));
     if (mid_transfer_ && chunk == 1) put_text(seat_.parent, "started");
     co_await when_all(std::move(tasks));
   }
@@ -114,8 +107,7 @@ class End {
       co_await finish(seat_.transport, transfer, deadline, scope);
     } catch (const Error& error) {
       failed_ = true;
-      if (error.culprit() != peer_)
-        report_ += fmt::format("blames {}: {}\n", error.culprit(), error.what());
+      if (error.culprit() != peer_) report_ += fmt::format("blames {}: {}\n", error.culprit(), error.what());
     }
     if (seat_.loop.now() - begin > limit + kGrace) report_ += "too late\n";
   }
@@ -137,8 +129,7 @@ TEST_P(CutOff, BothSidesEndInTimeAndNameTheOther) {
   Cable cable;
   ASSERT_TRUE(cable.made()) << "ip and tc are needed";
   Crew crew(
-      2, false, "e0", [](Seat& seat) { return End(seat, GetParam()).run(); },
-      [&](Rank rank) { cable.enter(rank); });
+      2, false, "e0", [](Seat& seat) { return End(seat, GetParam()).run(); }, [&](Rank rank) { cable.enter(rank); });
   for (Rank rank = 0; rank < 2; ++rank) EXPECT_EQ(crew.listen(rank), "started");
   cable.pull();
   if (!GetParam()) {

@@ -56,15 +56,7 @@ TransferPtr receive(Transport& transport, Rank from, uint64_t chunk, std::vector
 }
 
 // Messages by their chunk.
-enum Chunk : uint64_t {
-  kGreeting = 1,
-  kAnswer,
-  kBig,
-  kBehindBig,
-  kBigIsHere,
-  kNeverTaken,
-  kNeverSent
-};
+enum Chunk : uint64_t { kGreeting = 1, kAnswer, kBig, kBehindBig, kBigIsHere, kNeverTaken, kNeverSent };
 
 // What the victim does until its stage.
 class Victim {
@@ -77,11 +69,9 @@ class Victim {
     if (case_.stage == Stage::kBeforeSending) raise(case_.signal);
     ask_and_wait(kGreeting, kAnswer);
     if (case_.stage == Stage::kAfter) raise(case_.signal);
-    for (Rank rank = 0; rank < kVictim; ++rank)
-      kept_.push_back(send(seat_.transport, rank, kBig, big_));
+    for (Rank rank = 0; rank < kVictim; ++rank) kept_.push_back(send(seat_.transport, rank, kBig, big_));
     if (case_.stage == Stage::kAnnounced) ask_and_wait(kBehindBig, kBigIsHere);
-    if (case_.stage == Stage::kMidTransfer)
-      seat_.loop.run_until([turns = 0]() mutable { return ++turns == 6; });
+    if (case_.stage == Stage::kMidTransfer) seat_.loop.run_until([turns = 0]() mutable { return ++turns == 6; });
     raise(case_.signal);
     seat_.loop.run_until([] { return false; });  // resumed after a stop: goes on until it is killed
     return {};
@@ -107,8 +97,7 @@ class Victim {
 // A survivor's findings.
 class Survivor {
  public:
-  Survivor(Seat& seat, const Case& the_case)
-      : seat_(seat), transport_(seat.transport), case_(the_case) {}
+  Survivor(Seat& seat, const Case& the_case) : seat_(seat), transport_(seat.transport), case_(the_case) {}
 
   std::string run() {
     seat_.connect();
@@ -139,8 +128,7 @@ class Survivor {
     in_.assign(kLarge, std::byte{0});
     out_.assign(kLarge, std::byte{0x22});
     std::vector<Task<void>> tasks;
-    tasks.push_back(must_fail(
-        receive(transport_, kVictim, case_.stage >= Stage::kAfter ? kNeverSent : kBig, in_)));
+    tasks.push_back(must_fail(receive(transport_, kVictim, case_.stage >= Stage::kAfter ? kNeverSent : kBig, in_)));
     tasks.push_back(may_fail(send(transport_, kVictim, kNeverTaken, out_)));
     co_await when_all(std::move(tasks));
   }
@@ -158,8 +146,7 @@ class Survivor {
 
   Task<void> must_fail(TransferPtr transfer) {
     co_await may_fail(transfer);
-    const bool may_have_come =
-        case_.stage == Stage::kMidTransfer || case_.stage == Stage::kAnnounced;
+    const bool may_have_come = case_.stage == Stage::kMidTransfer || case_.stage == Stage::kAnnounced;
     if (!transfer->error() && !may_have_come) report_ += "a message came from nobody\n";
   }
 
@@ -189,10 +176,9 @@ class Survivor {
   Task<void> later_transfers() {
     transport_.fail_peer(kVictim, Error(ErrorCode::kPeerLost, "rank 2 is lost", kVictim));
     std::vector<std::byte> data(100);
-    for (const TransferPtr& transfer : {send(transport_, kVictim, kNeverTaken, data),
-                                        receive(transport_, kVictim, kNeverSent, data)}) {
-      if (!transfer->finished() || !transfer->error())
-        report_ += "a transfer with a lost rank does not fail at once\n";
+    for (const TransferPtr& transfer :
+         {send(transport_, kVictim, kNeverTaken, data), receive(transport_, kVictim, kNeverSent, data)}) {
+      if (!transfer->finished() || !transfer->error()) report_ += "a transfer with a lost rank does not fail at once\n";
       co_await may_fail(transfer);
     }
   }
@@ -213,8 +199,7 @@ class Faults : public ::testing::TestWithParam<Case> {
 TEST_P(Faults, SurvivorsEndInTimeAndNameTheVictim) {
   const Case& the_case = GetParam();
   Crew crew(kSize, the_case.same_host, "lo", [&](Seat& seat) {
-    return seat.transport.rank() == kVictim ? Victim(seat, the_case).run()
-                                            : Survivor(seat, the_case).run();
+    return seat.transport.rank() == kVictim ? Victim(seat, the_case).run() : Survivor(seat, the_case).run();
   });
   crew.wait_for_signal(kVictim);
   for (Rank rank = 0; rank < kVictim; ++rank) EXPECT_EQ(crew.listen(rank), "failed");
@@ -238,9 +223,9 @@ std::vector<Case> every_case() {
   for (const bool same_host : {true, false}) {
     for (const int signal : {SIGKILL, SIGSTOP}) {
       for (const auto& [stage, name] : stages) {
-        cases.push_back({fmt::format("{}_{}_{}", same_host ? "inside" : "between",
-                                     signal == SIGKILL ? "killed" : "stopped", name),
-                         same_host, signal, stage});
+        cases.push_back(
+            {fmt::format("{}_{}_{}", same_host ? "inside" : "between", signal == SIGKILL ? "killed" : "stopped", name),
+             same_host, signal, stage});
       }
     }
   }

@@ -1,7 +1,7 @@
 // Allgather by direct exchange: every owner sends its shard to every other member.
 //
-// Rounds 1, in slices; bytes sent (n-1)/n S per member when all are owners; memory none; no arithmetic. A lost peer: those
-// that wait for its shard fail with the epoch's first error.
+// Rounds 1, in slices; bytes sent (n-1)/n S per member when all are owners; memory none; no arithmetic. A lost peer:
+// those that wait for its shard fail with the epoch's first error.
 
 #include "virga/collective/allgather/direct.h"
 

@@ -1,8 +1,8 @@
-// Allgatherv by direct exchange: every member sends its bytes to every other one, the nearest first, so that no receiver is everybody's
-// first target.
+// Allgatherv by direct exchange: every member sends its bytes to every other one, the nearest first, so that no
+// receiver is everybody's first target.
 //
-// Rounds 1; bytes sent (n-1) b_i; memory none; no arithmetic. A lost peer: those that wait for its bytes fail with the epoch's
-// first error. One round instead of the ring's n-1: what sparse messages need, which are small.
+// Rounds 1; bytes sent (n-1) b_i; memory none; no arithmetic. A lost peer: those that wait for its bytes fail with the
+// epoch's first error. One round instead of the ring's n-1: what sparse messages need, which are small.
 
 #include "virga/collective/allgatherv/direct.h"
 

@@ -1,12 +1,11 @@
 // Allreduce on a ring: reduce-scatter, then allgather, slice by slice.
 //
-// Every slice is a ring of its own over n segments, and kLanes slices are under way at once: while one is reduced, the others
-// are on the wire. Steps 2(n-1) a slice; bytes sent 2(n-1)/n S (half of that with fp16 on the wire); memory one segment a lane
-// (with fp16 the halves of one slice).
-// Order of summation: segment i of a slice is added in the order of members i+1, i+2, ..., i (mod n). With fp32 the owner scales
-// the sum; with fp16 every contribution is scaled first (so that a large job can't overflow), partial sums are
-// rounded to fp16 at each hop and added in fp32, and the owner takes the rounded result too.
-// A lost peer: its neighbours fail, and through the epoch's first error all others.
+// Every slice is a ring of its own over n segments, and kLanes slices are under way at once: while one is reduced, the
+// others are on the wire. Steps 2(n-1) a slice; bytes sent 2(n-1)/n S (half of that with fp16 on the wire); memory one
+// segment a lane (with fp16 the halves of one slice). Order of summation: segment i of a slice is added in the order of
+// members i+1, i+2, ..., i (mod n). With fp32 the owner scales the sum; with fp16 every contribution is scaled first
+// (so that a large job can't overflow), partial sums are rounded to fp16 at each hop and added in fp32, and the owner
+// takes the rounded result too. A lost peer: its neighbours fail, and through the epoch's first error all others.
 // Source: Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 
 #include "virga/collective/allreduce/ring.h"
@@ -68,8 +67,7 @@ Task<void> ring_float(Slice slice) {
 // The halves of a slice as they travel. Segments lie where they lie in the slice.
 class HalfSlice {
  public:
-  explicit HalfSlice(const Slice& slice)
-      : slice_(slice), halves_(slice.data.phantom() ? 0 : slice.data.elements) {}
+  explicit HalfSlice(const Slice& slice) : slice_(slice), halves_(slice.data.phantom() ? 0 : slice.data.elements) {}
 
   net::Buffer buffer(int segment) { return {reinterpret_cast<std::byte*>(at(segment)), bytes(segment)}; }
   net::ConstBuffer const_buffer(int segment) {
@@ -79,9 +77,7 @@ class HalfSlice {
   size_t bytes(int segment) const { return range(segment).size() * sizeof(uint16_t); }
 
  private:
-  pattern::Range range(int segment) const {
-    return pattern::shard(slice_.data.elements, slice_.ring.size, segment);
-  }
+  pattern::Range range(int segment) const { return pattern::shard(slice_.data.elements, slice_.ring.size, segment); }
   uint16_t* at(int segment) { return halves_.empty() ? nullptr : halves_.data() + range(segment).begin; }
 
   const Slice& slice_;

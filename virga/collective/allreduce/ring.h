@@ -9,8 +9,8 @@ struct AllreduceOptions {
   AllreduceOptions() = default;
   AllreduceOptions(float scale, DType wire) : scale(scale), wire(wire) {}
 
-  float scale = 1.0f;             // the result is scale * sum: 1 / world size for a mean
-  DType wire = DType::kFloat32;   // kFloat32 or kFloat16: what travels between members of the ring
+  float scale = 1.0f;            // the result is scale * sum: 1 / world size for a mean
+  DType wire = DType::kFloat32;  // kFloat32 or kFloat16: what travels between members of the ring
 };
 
 // In place: every member ends with scale * the sum of all members' vectors, the same bits on all.

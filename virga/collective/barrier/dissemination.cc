@@ -1,9 +1,9 @@
 // Barrier by dissemination.
 //
 // In round r every member tells the one 2^r ahead that it, and all it has heard of, are here.
-// Steps ceil(log2 n); bytes 0 (headers only); memory none. A lost peer: every member that waits for it, directly or through others,
-// fails with the epoch's first error.
-// Source: Hensgen, Finkel, Manber, "Two algorithms for barrier synchronization", 1988.
+// Steps ceil(log2 n); bytes 0 (headers only); memory none. A lost peer: every member that waits for it, directly or
+// through others, fails with the epoch's first error. Source: Hensgen, Finkel, Manber, "Two algorithms for barrier
+// synchronization", 1988.
 
 #include "virga/collective/barrier/dissemination.h"
 

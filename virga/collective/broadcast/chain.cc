@@ -1,9 +1,9 @@
 // Broadcast along a chain, pipelined in slices.
 //
 // The root sends slice after slice to the next member, which passes each on while the following one comes in.
-// Rounds n-2+slices; bytes S sent per member (the last sends none); memory none. A lost peer: those behind it wait until
-// the epoch fails or the deadline passes.
-// Source: the pipelined chain, textbook; "linear pipelining" in Wang et al., CLUSTER 2016.
+// Rounds n-2+slices; bytes S sent per member (the last sends none); memory none. A lost peer: those behind it wait
+// until the epoch fails or the deadline passes. Source: the pipelined chain, textbook; "linear pipelining" in Wang et
+// al., CLUSTER 2016.
 
 #include "virga/collective/broadcast/chain.h"
 

@@ -1,8 +1,9 @@
 // Reduce-scatter by direct exchange: every member sends each owner its part of that owner's shard.
 //
 // Rounds 1, in slices; bytes sent (n-1)/n S per member when all are owners; memory (n-1) slices a lane on owners.
-// Order of summation: member 0, 1, ..., n-1. A lost peer: the owners that wait for it fail with the epoch's first error.
-// Made for ranks of one host, where every pair has its own memory path; between hosts the ring is kinder to the links.
+// Order of summation: member 0, 1, ..., n-1. A lost peer: the owners that wait for it fail with the epoch's first
+// error. Made for ranks of one host, where every pair has its own memory path; between hosts the ring is kinder to the
+// links.
 
 #include "virga/collective/reduce_scatter/direct.h"
 
@@ -53,8 +54,7 @@ Task<void> collect_slice(Phase& phase, size_t index) {
   for (int member = 0; member < phase.group.size(); ++member) {
     if (member == phase.me) continue;
     if (!own.phantom()) theirs[member].resize(own.elements);
-    const net::Buffer into{own.phantom() ? nullptr : reinterpret_cast<std::byte*>(theirs[member].data()),
-                           own.bytes()};
+    const net::Buffer into{own.phantom() ? nullptr : reinterpret_cast<std::byte*>(theirs[member].data()), own.bytes()};
     receives.push_back(phase.op.receive(phase.group.rank(member), chunk_number(phase.phase, index, 0), into));
   }
   co_await when_all(std::move(receives), &phase.op.scope());

@@ -6,12 +6,12 @@
 //   4  allgather of the shards inside the host
 //
 // With m hosts and s shards of S/s elements: rounds 1 + 1 + 1, in slices; bytes between hosts (m-1) s p a host, where
-// p = SparseFormat(S/s, k).payload_bytes() and k = density * S/s, whatever the number of ranks on the host; inside a host as the
-// dense phases. Memory: the residual (S/s), m p for messages, and (n-1) slices a lane in phase 1.
-// Order of summation: inside a host by local index, across hosts by host number. A lost peer: as in the phases; all ranks fail through the
-// epoch's first error. The residual then holds what it held after step 2; the payload is not lost if the caller restores it.
-// Source: Shi et al., "Towards scalable distributed training of deep learning on public cloud clusters", MLSys 2021, with exact
-// top-k in place of MSTopK.
+// p = SparseFormat(S/s, k).payload_bytes() and k = density * S/s, whatever the number of ranks on the host; inside a
+// host as the dense phases. Memory: the residual (S/s), m p for messages, and (n-1) slices a lane in phase 1. Order of
+// summation: inside a host by local index, across hosts by host number. A lost peer: as in the phases; all ranks fail
+// through the epoch's first error. The residual then holds what it held after step 2; the payload is not lost if the
+// caller restores it. Source: Shi et al., "Towards scalable distributed training of deep learning on public cloud
+// clusters", MLSys 2021, with exact top-k in place of MSTopK.
 
 #include "virga/collective/sparse_allreduce/hitopk.h"
 
@@ -43,8 +43,7 @@ size_t hitopk_residual_elements(const cluster::Topology& topology, Rank rank, si
   return local < owners ? pattern::shard(elements, owners, local).size() : 0;
 }
 
-Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options,
-                                   Selector& selector) {
+Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options, Selector& selector) {
   sparse_format(data.elements, options);  // throws on options that can't be followed, before anything is sent
   const size_t expected = hitopk_residual_elements(comm.topology(), comm.rank(), data.elements);
   require(data.phantom() || selector.feedback.residual().size() == expected,
@@ -52,7 +51,7 @@ Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions o
           selector.feedback.residual().size(), expected);
   cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
   descriptor.codec = static_cast<uint32_t>(options.value_dtype);
-  descriptor.options = fingerprint(options) ^ uint64_t{1} << 63;
+  descriptor.options = fingerprint(options) ^ (uint64_t{1} << 63);
   auto op = comm.begin(comm.topology().world(), descriptor);
   Operation& running = *op;
   return Operation::complete(std::move(op), hitopk(running, data, options, selector));

@@ -1,7 +1,7 @@
 // What flat top-k and HiTopK share: select, exchange, add in member order.
 //
-// Rounds 1; bytes sent (n-1) p per member, p = SparseFormat(S, k).payload_bytes(); memory n p. Order of summation: member 0, 1, ..., n-1,
-// from zero. On failure the residual holds what it held after the selection.
+// Rounds 1; bytes sent (n-1) p per member, p = SparseFormat(S, k).payload_bytes(); memory n p. Order of summation:
+// member 0, 1, ..., n-1, from zero. On failure the residual holds what it held after the selection.
 
 #include "virga/collective/sparse_allreduce/sparse.h"
 

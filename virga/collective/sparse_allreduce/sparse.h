@@ -16,8 +16,8 @@ struct SparseOptions {
   float scale;        // the result is scale * sum: 1 / world size for a mean
 };
 
-// What a rank keeps between steps for one vector: what it has not sent yet, and how long selecting has taken so far (on the
-// worker, without waiting for it).
+// What a rank keeps between steps for one vector: what it has not sent yet, and how long selecting has taken so far (on
+// the worker, without waiting for it).
 struct Selector {
   explicit Selector(size_t elements) : feedback(elements) {}
   codec::ErrorFeedback feedback;
@@ -30,10 +30,11 @@ codec::SparseFormat sparse_format(size_t n, const SparseOptions& options);
 // For OpDescriptor::options: a hash by which ranks notice that their options differ.
 uint64_t fingerprint(const SparseOptions& options);
 
-// The heart of every sparse allreduce, as a phase of a larger operation: each member selects the top k of its residual + vector * scale,
-// all exchange what they selected, and `data` becomes the sum of all selections, added in member order. If any member's
-// vector held NaN or Inf, `data` becomes NaN in its first element on all members (see codec::SparseFormat).
-// selector.feedback.residual() must have data.elements elements; it is not touched by phantom vectors.
+// The heart of every sparse allreduce, as a phase of a larger operation: each member selects the top k of its residual
+// + vector * scale, all exchange what they selected, and `data` becomes the sum of all selections, added in member
+// order. If any member's vector held NaN or Inf, `data` becomes NaN in its first element on all members (see
+// codec::SparseFormat). selector.feedback.residual() must have data.elements elements; it is not touched by phantom
+// vectors.
 Task<void> exchange_selected(Operation& op, unsigned phase, Group group, FloatVector data, SparseOptions options,
                              Selector& selector);
 

@@ -17,9 +17,7 @@ void store16(uint16_t* x, __m128i v) { _mm_storeu_si128(reinterpret_cast<__m128i
 __m256 from_half(__m128i h) { return _mm256_cvtph_ps(h); }
 __m128i to_half(__m256 v) { return _mm256_cvtps_ph(v, kNearest); }
 
-__m256 from_bfloat16(__m128i h) {
-  return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16));
-}
+__m256 from_bfloat16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
 
 __m128i to_bfloat16(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v);
@@ -98,8 +96,8 @@ void sgd(float* param, const float* grad, float lr, float weight_decay, size_t n
   for (; i < n; ++i) param[i] += -lr * (grad[i] + weight_decay * param[i]);
 }
 
-void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum,
-                  float weight_decay, size_t n) {
+void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum, float weight_decay,
+                  size_t n) {
   const __m256 step = _mm256_set1_ps(-lr), decay = _mm256_set1_ps(weight_decay);
   const __m256 keep = _mm256_set1_ps(momentum);
   size_t i = 0;

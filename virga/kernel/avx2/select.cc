@@ -9,9 +9,7 @@ namespace {
 
 __m256 load(const float* x) { return _mm256_loadu_ps(x); }
 
-__m256i magnitude(__m256 v) {
-  return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
-}
+__m256i magnitude(__m256 v) { return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff)); }
 
 int32_t magnitude(float x) {
   int32_t bits;
@@ -42,11 +40,9 @@ size_t count_above(const float* x, int32_t threshold, size_t n) {
   size_t count = 0, i = 0;
   while (i + 8 <= n) {
     const size_t rest = (n - i) & ~size_t{7};
-    const size_t end =
-        i + (rest < (size_t{1} << 24) ? rest : size_t{1} << 24);  // no lane overflows
-    __m256i below = _mm256_setzero_si256();                       // minus one for each hit
-    for (; i < end; i += 8)
-      below = _mm256_add_epi32(below, _mm256_cmpgt_epi32(magnitude(load(x + i)), limit));
+    const size_t end = i + (rest < (size_t{1} << 24) ? rest : size_t{1} << 24);  // no lane overflows
+    __m256i below = _mm256_setzero_si256();                                      // minus one for each hit
+    for (; i < end; i += 8) below = _mm256_add_epi32(below, _mm256_cmpgt_epi32(magnitude(load(x + i)), limit));
     int32_t lanes[8];
     _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), below);
     for (int32_t lane : lanes) count += static_cast<uint32_t>(-lane);
@@ -81,9 +77,7 @@ uint32_t pack_bits(__m256i m0, __m256i m1, __m256i m2, __m256i m3) {
   return static_cast<uint32_t>(_mm256_movemask_epi8(bytes));
 }
 
-uint32_t in_order(uint32_t bits) {
-  return _pdep_u32(bits & 0xffffu, 0x0f0f0f0fu) | _pdep_u32(bits >> 16, 0xf0f0f0f0u);
-}
+uint32_t in_order(uint32_t bits) { return _pdep_u32(bits & 0xffffu, 0x0f0f0f0fu) | _pdep_u32(bits >> 16, 0xf0f0f0f0u); }
 
 // The groups of 32 elements of one block that hold a hit. Appending without a branch costs less
 // than the mispredictions of `if (bits)`: at a density of 1 % every fourth group has a hit.
@@ -96,8 +90,7 @@ struct Groups {
   size_t count = 0;
 };
 
-size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices,
-              float* values) {
+size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
   size_t count = 0;
   for (size_t g = 0; g < groups.count; ++g) {
     const uint32_t position = static_cast<uint32_t>(groups.entries[g] >> 32);
@@ -112,8 +105,8 @@ size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* ind
   return count;
 }
 
-size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t begin, size_t n,
-                   uint32_t* indices, float* values) {
+size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t begin, size_t n, uint32_t* indices,
+                   float* values) {
   size_t count = 0;
   for (size_t i = begin; i < n; ++i) {
     if (magnitude(x[i]) <= threshold) continue;
@@ -123,12 +116,9 @@ size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t begi
   return count;
 }
 
-size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices,
-              float* values) {
+size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
   const __m256i limit = _mm256_set1_epi32(threshold);
-  const auto hits = [limit](const float* p) {
-    return _mm256_cmpgt_epi32(magnitude(load(p)), limit);
-  };
+  const auto hits = [limit](const float* p) { return _mm256_cmpgt_epi32(magnitude(load(p)), limit); };
   Groups groups;
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
@@ -138,8 +128,8 @@ size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32
   return count + gather_tail(x, threshold, base, i, n, indices + count, values + count);
 }
 
-size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold,
-                         uint32_t base, size_t n, uint32_t* indices, float* values) {
+size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
+                         size_t n, uint32_t* indices, float* values) {
   const __m256i limit = _mm256_set1_epi32(threshold);
   const __m256 factors = _mm256_set1_ps(factor);
   const auto accumulate = [&](size_t i) {
@@ -150,8 +140,7 @@ size_t accumulate_gather(float* residual, const float* gradient, float factor, i
   Groups groups;
   size_t i = 0;
   for (; i + 32 <= n; i += 32) {
-    const __m256i m0 = accumulate(i), m1 = accumulate(i + 8), m2 = accumulate(i + 16),
-                  m3 = accumulate(i + 24);
+    const __m256i m0 = accumulate(i), m1 = accumulate(i + 8), m2 = accumulate(i + 16), m3 = accumulate(i + 24);
     groups.append(i, pack_bits(m0, m1, m2, m3));
   }
   for (size_t j = i; j < n; ++j) residual[j] += gradient[j] * factor;

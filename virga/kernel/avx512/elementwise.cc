@@ -11,9 +11,7 @@ constexpr int kNearest = _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC;
 
 // The lanes of a group of 16 that hold one of the `left` remaining elements. Lanes outside are
 // neither read nor written, so tails need no code of their own.
-__mmask16 lanes(size_t left) {
-  return static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1u);
-}
+__mmask16 lanes(size_t left) { return static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1u); }
 
 __m512 load(__mmask16 m, const float* x) { return _mm512_maskz_loadu_ps(m, x); }
 void store(float* x, __mmask16 m, __m512 v) { _mm512_mask_storeu_ps(x, m, v); }
@@ -23,9 +21,7 @@ void store16(uint16_t* x, __mmask16 m, __m256i v) { _mm256_mask_storeu_epi16(x, 
 __m512 from_half(__m256i h) { return _mm512_cvtph_ps(h); }
 __m256i to_half(__m512 v) { return _mm512_cvtps_ph(v, kNearest); }
 
-__m512 from_bfloat16(__m256i h) {
-  return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16));
-}
+__m512 from_bfloat16(__m256i h) { return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(h), 16)); }
 
 __m256i to_bfloat16(__m512 v) {
   const __m512i bits = _mm512_castps_si512(v);
@@ -88,8 +84,8 @@ void sgd(float* param, const float* grad, float lr, float weight_decay, size_t n
   }
 }
 
-void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum,
-                  float weight_decay, size_t n) {
+void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum, float weight_decay,
+                  size_t n) {
   const __m512 step = _mm512_set1_ps(-lr), decay = _mm512_set1_ps(weight_decay);
   const __m512 keep = _mm512_set1_ps(momentum);
   for (size_t i = 0; i < n; i += 16) {

@@ -9,15 +9,11 @@ namespace {
 
 // The lanes of a group of 16 that hold one of the `left` remaining elements; the others read as
 // zero.
-__mmask16 lanes(size_t left) {
-  return static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1u);
-}
+__mmask16 lanes(size_t left) { return static_cast<__mmask16>(left >= 16 ? 0xffffu : (1u << left) - 1u); }
 
 __m512 load(__mmask16 m, const float* x) { return _mm512_maskz_loadu_ps(m, x); }
 
-__m512i magnitude(__m512 v) {
-  return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff));
-}
+__m512i magnitude(__m512 v) { return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff)); }
 
 uint32_t max_magnitude(const float* x, float factor, size_t n) {
   const __m512 factors = _mm512_set1_ps(factor);
@@ -38,8 +34,7 @@ size_t count_above(const float* x, int32_t threshold, size_t n) {
   size_t count = 0;
   for (size_t i = 0; i < n; i += 16) {
     const __mmask16 m = lanes(n - i);
-    count += static_cast<size_t>(
-        __builtin_popcount(_mm512_mask_cmpgt_epi32_mask(m, magnitude(load(m, x + i)), limit)));
+    count += static_cast<size_t>(__builtin_popcount(_mm512_mask_cmpgt_epi32_mask(m, magnitude(load(m, x + i)), limit)));
   }
   return count;
 }
@@ -73,8 +68,7 @@ struct Groups {
   size_t count = 0;
 };
 
-size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices,
-              float* values) {
+size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
   size_t count = 0;
   for (size_t g = 0; g < groups.count; ++g) {
     for (uint64_t bits = groups.bits[g]; bits != 0; bits &= bits - 1) {
@@ -88,8 +82,7 @@ size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* ind
 
 // hits_of(i, mask) says which of the 16 elements from i are hits, among those of the mask.
 template <class HitsOf>
-size_t gather_hits(HitsOf hits_of, const float* x, uint32_t base, size_t n, uint32_t* indices,
-                   float* values) {
+size_t gather_hits(HitsOf hits_of, const float* x, uint32_t base, size_t n, uint32_t* indices, float* values) {
   Groups groups;
   for (size_t i = 0; i < n; i += 64) {
     uint64_t bits = 0;
@@ -101,8 +94,7 @@ size_t gather_hits(HitsOf hits_of, const float* x, uint32_t base, size_t n, uint
   return expand(groups, x, base, indices, values);
 }
 
-size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices,
-              float* values) {
+size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
   const __m512i limit = _mm512_set1_epi32(threshold);
   const auto hits_of = [&](size_t i, __mmask16 m) {
     return _mm512_mask_cmpgt_epi32_mask(m, magnitude(load(m, x + i)), limit);
@@ -110,8 +102,8 @@ size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32
   return gather_hits(hits_of, x, base, n, indices, values);
 }
 
-size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold,
-                         uint32_t base, size_t n, uint32_t* indices, float* values) {
+size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
+                         size_t n, uint32_t* indices, float* values) {
   const __m512i limit = _mm512_set1_epi32(threshold);
   const __m512 factors = _mm512_set1_ps(factor);
   const auto hits_of = [&](size_t i, __mmask16 m) {

@@ -41,8 +41,8 @@ void sgd(float* param, const float* grad, float lr, float weight_decay, size_t n
   for (size_t i = 0; i < n; ++i) param[i] += -lr * (grad[i] + weight_decay * param[i]);
 }
 
-void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum,
-                  float weight_decay, size_t n) {
+void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float lr, float momentum, float weight_decay,
+                  size_t n) {
   for (size_t i = 0; i < n; ++i) {
     momentum_buffer[i] = momentum_buffer[i] * momentum + (grad[i] + weight_decay * param[i]);
     param[i] += -lr * momentum_buffer[i];

@@ -35,8 +35,7 @@ double sum_magnitudes(const float* x, size_t n) {
   return total;
 }
 
-size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices,
-              float* values) {
+size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
   size_t count = 0;
   for (size_t i = 0; i < n; ++i) {
     if (!exceeds(x[i], threshold)) continue;
@@ -46,8 +45,8 @@ size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32
   return count;
 }
 
-size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold,
-                         uint32_t base, size_t n, uint32_t* indices, float* values) {
+size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
+                         size_t n, uint32_t* indices, float* values) {
   for (size_t i = 0; i < n; ++i) residual[i] += gradient[i] * factor;
   return gather(residual, threshold, base, n, indices, values);
 }

@@ -24,9 +24,7 @@ class SimTransport final : public Transport {
   void fail_peer(Rank peer, const Error& reason) override;
   Traffic traffic(Rank peer) const override { return traffic_[peer]; }
   void set_arrival_check(ArrivalCheck check) override { mailbox_.set_arrival_check(std::move(check)); }
-  void set_failure_listener(FailureListener listener) override {
-    mailbox_.set_failure_listener(std::move(listener));
-  }
+  void set_failure_listener(FailureListener listener) override { mailbox_.set_failure_listener(std::move(listener)); }
   void recheck_waiting(OpNumber operation) override { mailbox_.recheck_waiting(operation); }
 
   // For the world.

@@ -170,8 +170,7 @@ void World::deliver(const MessagePtr& message) {
   const Header header = message->transfer->header();
   const size_t bytes = message->transfer->buffer().bytes;
   ranks_[message->from].transport->sent(message->transfer);
-  ranks_[message->to].transport->arrive(
-      std::make_unique<SimArrival>(header, bytes, std::move(message->payload)));
+  ranks_[message->to].transport->arrive(std::make_unique<SimArrival>(header, bytes, std::move(message->payload)));
 }
 
 }  // namespace virga::net::sim

@@ -21,7 +21,7 @@ struct Link {
 };
 
 struct Options {
-  std::vector<int> ranks_per_host;  // ranks are numbered host by host
+  std::vector<int> ranks_per_host;                           // ranks are numbered host by host
   Link between_hosts{125e6, std::chrono::microseconds(50)};  // 1 Gbit/s; each direction of a host's one link
   Link inside_host{10e9, std::chrono::microseconds(1)};      // each rank's way to its neighbours
   double memory_bytes_per_second = 8e9;                      // what Worker::run charges by
@@ -45,8 +45,8 @@ class World {
   Transport& transport(Rank rank);
   Worker& worker(Rank rank);
 
-  // What goes wrong. A killed rank's own transfers fail at once; its peers on other hosts learn of it like TCP does, after
-  // 20-65 ms; those on its host never do, as with shared memory. A paused rank neither sends nor receives until
+  // What goes wrong. A killed rank's own transfers fail at once; its peers on other hosts learn of it like TCP does,
+  // after 20-65 ms; those on its host never do, as with shared memory. A paused rank neither sends nor receives until
   // it is resumed; its timers go on. A cut host exchanges nothing with other hosts until it is mended.
   void kill(Rank rank);
   void pause(Rank rank);
@@ -80,7 +80,7 @@ class World {
     Time inside_free{0};
     bool killed = false;
     bool paused = false;
-    std::vector<MessagePtr> held;   // waiting for the rank to be resumed
+    std::vector<MessagePtr> held;    // waiting for the rank to be resumed
     std::vector<Time> last_arrival;  // by destination: messages of one pair never overtake each other
   };
 

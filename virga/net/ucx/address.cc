@@ -73,12 +73,10 @@ Address decode_address(std::string_view blob) {
   if (reader.bytes(kMagic.size()) != kMagic) fail(ErrorCode::kCorrupt, "this is no rank's address");
   const auto version = reader.number<uint16_t>();
   if (version != kVersion) {
-    fail(ErrorCode::kCorrupt,
-         "a rank's address has version {}, this rank knows {}: run the same Virga everywhere",
+    fail(ErrorCode::kCorrupt, "a rank's address has version {}, this rank knows {}: run the same Virga everywhere",
          version, kVersion);
   }
-  if (reader.number<uint16_t>() != 0)
-    fail(ErrorCode::kCorrupt, "a rank's address has unknown flags");
+  if (reader.number<uint16_t>() != 0) fail(ErrorCode::kCorrupt, "a rank's address has unknown flags");
   Address address;
   address.rank = reader.number<Rank>();
   address.inside_host = reader.text();

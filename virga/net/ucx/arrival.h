@@ -16,14 +16,12 @@ class WholeMessage final : public Arrival {
   // UCX.
   struct Lender {
     ucp_worker_h worker = nullptr;
-    bool* held =
-        nullptr;  // set to true if we hold the data longer; valid only until keep() returns
+    bool* held = nullptr;  // set to true if we hold the data longer; valid only until keep() returns
   };
 
   WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver)
       : WholeMessage(header, data, bytes, receiver, Lender()) {}
-  WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver,
-               Lender lender)
+  WholeMessage(const Header& header, const void* data, size_t bytes, Receiver& receiver, Lender lender)
       : Arrival(header, bytes), receiver_(receiver), data_(data), lender_(lender) {}
   ~WholeMessage() override;
 

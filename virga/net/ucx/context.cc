@@ -35,8 +35,7 @@ ucp_context_h open_context(const Context::Options& options) {
 
 }  // namespace
 
-Context::Context(const Options& options)
-    : errors_(options.errors), context_(open_context(options)) {
+Context::Context(const Options& options) : errors_(options.errors), context_(open_context(options)) {
   ucp_worker_params_t params{};
   params.field_mask = UCP_WORKER_PARAM_FIELD_THREAD_MODE | UCP_WORKER_PARAM_FIELD_EVENT_FD;
   params.thread_mode = UCS_THREAD_MODE_SINGLE;
@@ -63,8 +62,8 @@ std::string Context::address() const {
 
 void Context::on_message(unsigned id, ucp_am_recv_callback_t callback, void* argument) {
   ucp_am_handler_param_t params{};
-  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS |
-                      UCP_AM_HANDLER_PARAM_FIELD_CB | UCP_AM_HANDLER_PARAM_FIELD_ARG;
+  params.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_FLAGS | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                      UCP_AM_HANDLER_PARAM_FIELD_ARG;
   params.id = id;
   params.flags = UCP_AM_FLAG_WHOLE_MSG;
   params.cb = callback;

@@ -8,8 +8,7 @@ namespace virga::net::ucx {
 
 Endpoint::~Endpoint() { take(nullptr); }
 
-void Endpoint::open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error,
-                    void* argument) {
+void Endpoint::open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error, void* argument) {
   ucp_ep_params_t params{};
   params.field_mask = UCP_EP_PARAM_FIELD_REMOTE_ADDRESS | UCP_EP_PARAM_FIELD_ERR_HANDLING_MODE;
   params.address = reinterpret_cast<const ucp_address_t*>(address.data());

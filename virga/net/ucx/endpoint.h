@@ -17,8 +17,7 @@ class Endpoint {
 
   // `address` is a worker address as Context::address() gives it; `on_error` is called once, from
   // progress, when the context watches for errors and the peer is lost.
-  void open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error,
-            void* argument);
+  void open(Context& context, std::string_view address, ucp_err_handler_cb_t on_error, void* argument);
   bool is_open() const { return handle_ != nullptr; }
   ucp_ep_h handle() const { return handle_; }
 

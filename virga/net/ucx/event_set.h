@@ -13,8 +13,7 @@ namespace virga::net::ucx {
 class EventSet {
  public:
   EventSet() : descriptor_(epoll_create1(EPOLL_CLOEXEC)) {
-    if (descriptor_ < 0)
-      fail(ErrorCode::kUnavailable, "the transport gets no descriptor: {}", std::strerror(errno));
+    if (descriptor_ < 0) fail(ErrorCode::kUnavailable, "the transport gets no descriptor: {}", std::strerror(errno));
   }
   ~EventSet() { ::close(descriptor_); }
   EventSet(const EventSet&) = delete;

@@ -39,8 +39,7 @@ bool UcxTransport::handle_departures() {
   const auto departures = std::exchange(departures_, {});
   for (const Rank rank : departures) {
     Peer& peer = peers_[rank];
-    peer.left = Error(ErrorCode::kPeerLost,
-                      fmt::format("rank {} has ended its part of the job", rank), rank);
+    peer.left = Error(ErrorCode::kPeerLost, fmt::format("rank {} has ended its part of the job", rank), rank);
     mailbox_.give_up_peer(rank, *peer.left);
   }
   const auto errors = std::exchange(errors_, {});
@@ -51,8 +50,7 @@ bool UcxTransport::handle_departures() {
       end_connection(peer, *peer.left);
       continue;
     }
-    lose(peer, Error(ErrorCode::kPeerLost,
-                     fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
+    lose(peer, Error(ErrorCode::kPeerLost, fmt::format("rank {} is lost: {}", rank, ucs_status_string(status)), rank));
     reports_.push_back(*peer.lost);
   }
   return !departures.empty() || !errors.empty();
@@ -111,8 +109,8 @@ void UcxTransport::say_goodbye() {
   for (Peer& peer : peers_) {
     if (!peer.endpoint.is_open() || peer.lost || peer.context->halted()) continue;
     const ucp_request_param_t params{};
-    void* const request = ucp_am_send_nbx(peer.endpoint.handle(), Inlet::kGoodbye, &rank_,
-                                          sizeof rank_, nullptr, 0, &params);
+    void* const request =
+        ucp_am_send_nbx(peer.endpoint.handle(), Inlet::kGoodbye, &rank_, sizeof rank_, nullptr, 0, &params);
     if (UCS_PTR_IS_PTR(request)) ucp_request_free(request);
     peer.endpoint.flush();
   }
@@ -130,17 +128,15 @@ void UcxTransport::close_endpoints(bool flushed) {
 }
 
 bool UcxTransport::settled() {
-  return std::all_of(peers_.begin(), peers_.end(), [](Peer& peer) {
-    return !peer.context || peer.context->halted() || peer.endpoint.settled();
-  });
+  return std::all_of(peers_.begin(), peers_.end(),
+                     [](Peer& peer) { return !peer.context || peer.context->halted() || peer.endpoint.settled(); });
 }
 
 bool UcxTransport::settle(const std::vector<UcxTransport*>& transports) {
   const auto now = [] { return std::chrono::steady_clock::now(); };
   const auto end = now() + kLongestGoodbye;
   auto last_move = now();
-  while (!std::all_of(transports.begin(), transports.end(),
-                      [](UcxTransport* t) { return t->settled(); })) {
+  while (!std::all_of(transports.begin(), transports.end(), [](UcxTransport* t) { return t->settled(); })) {
     bool moved = false;
     for (UcxTransport* t : transports) {
       moved |= t->inside_host_.progress();

@@ -40,8 +40,7 @@ Context::Options inside_host_settings(int event_descriptor) {
 
 Context::Options between_hosts_settings(int event_descriptor, const std::string& transports,
                                         const std::string& devices) {
-  require(!devices.empty(),
-          "name the network devices between hosts: UCX would listen on every one");
+  require(!devices.empty(), "name the network devices between hosts: UCX would listen on every one");
   Context::Options options;
   options.name = fmt::format("between hosts ({} on {})", transports, devices);
   options.event_descriptor = event_descriptor;

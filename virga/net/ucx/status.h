@@ -9,8 +9,7 @@ namespace virga::net::ucx {
 
 // Throws kUnavailable unless `status` is UCS_OK.
 inline void check(ucs_status_t status, std::string_view what) {
-  if (status != UCS_OK)
-    fail(ErrorCode::kUnavailable, "UCX: {}: {}", what, ucs_status_string(status));
+  if (status != UCS_OK) fail(ErrorCode::kUnavailable, "UCX: {}: {}", what, ucs_status_string(status));
 }
 
 }  // namespace virga::net::ucx

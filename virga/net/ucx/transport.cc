@@ -20,8 +20,7 @@ UcxTransport::UcxTransport(Loop& loop, const Options& options)
       between_inlet_(between_hosts_, *this),
       peers_(options.world_size),
       mailbox_(options.world_size, options.limits) {
-  require(rank_ >= 0 && rank_ < options.world_size, "rank {} does not exist among {}", rank_,
-          options.world_size);
+  require(rank_ >= 0 && rank_ < options.world_size, "rank {} does not exist among {}", rank_, options.world_size);
   for (Rank rank = 0; rank < options.world_size; ++rank) {
     peers_[rank].rank = rank;
     peers_[rank].transport = this;
@@ -38,8 +37,7 @@ void UcxTransport::connect(Rank rank, std::string_view blob, bool same_host) {
   Peer& peer = peer_at(rank);
   const Address address = decode_address(blob);
   if (address.rank != rank) {
-    fail(ErrorCode::kCorrupt, "the address given for rank {} belongs to rank {}", rank,
-         address.rank);
+    fail(ErrorCode::kCorrupt, "the address given for rank {} belongs to rank {}", rank, address.rank);
   }
   if (rank == rank_) return;
   require(!peer.context, "rank {} is connected already", rank);
@@ -75,8 +73,7 @@ TransferPtr UcxTransport::send(Rank to, const Header& header, ConstBuffer payloa
 TransferPtr UcxTransport::receive(Rank from, const Header& expected, Buffer payload) {
   require(!payload.phantom(), "a phantom buffer can't receive from a real network");
   Peer& peer = peer_at(from);
-  auto transfer =
-      std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload);
+  auto transfer = std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload);
   if (peer.lost) {
     transfer->finish(peer.lost);
     return transfer;
@@ -91,9 +88,8 @@ void UcxTransport::cancel(const TransferPtr& transfer, const Error& reason) {
   transfer->set_reason(reason);
   Peer& peer = peer_at(transfer->peer());
   lose(peer, Error(reason.code(),
-                   fmt::format(
-                       "the connection to rank {} was closed when a message on it was given up: {}",
-                       peer.rank, reason.what()),
+                   fmt::format("the connection to rank {} was closed when a message on it was given up: {}", peer.rank,
+                               reason.what()),
                    reason.culprit()));
 }
 
@@ -143,8 +139,8 @@ void UcxTransport::fetch(ucp_worker_h worker, void* descriptor, const TransferPt
   params.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA;
   params.cb.recv_am = &UcxTransport::on_fetched;
   params.user_data = &flight;
-  const ucs_status_ptr_t request = ucp_am_recv_data_nbx(worker, descriptor, receive->buffer().data,
-                                                        receive->buffer().bytes, &params);
+  const ucs_status_ptr_t request =
+      ucp_am_recv_data_nbx(worker, descriptor, receive->buffer().data, receive->buffer().bytes, &params);
   if (!UCS_PTR_IS_PTR(request)) land(flight, UCS_PTR_RAW_STATUS(request));
 }
 
@@ -161,11 +157,10 @@ void UcxTransport::land(Flight& flight, ucs_status_t status) {
   peer.flights.erase(flight.self);
   --in_flight_;
   if (status != UCS_OK) {
-    transfer->finish(
-        Error(ErrorCode::kPeerLost,
-              fmt::format("{}: the connection to rank {} failed: {}", describe(transfer->header()),
-                          peer.rank, ucs_status_string(status)),
-              peer.rank));
+    transfer->finish(Error(ErrorCode::kPeerLost,
+                           fmt::format("{}: the connection to rank {} failed: {}", describe(transfer->header()),
+                                       peer.rank, ucs_status_string(status)),
+                           peer.rank));
   } else if (transfer->direction() == Transfer::Direction::kReceive) {
     delivered(transfer);
   } else {
@@ -191,8 +186,7 @@ bool UcxTransport::progress() {
 }
 
 bool UcxTransport::arm() {
-  return reports_.empty() && errors_.empty() && departures_.empty() && inside_host_.arm() &&
-         between_hosts_.arm();
+  return reports_.empty() && errors_.empty() && departures_.empty() && inside_host_.arm() && between_hosts_.arm();
 }
 
 bool UcxTransport::pass_reports() {

@@ -27,9 +27,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
  public:
   struct Options {
     Options(Rank rank, int world_size, std::string devices_between_hosts)
-        : rank(rank),
-          world_size(world_size),
-          devices_between_hosts(std::move(devices_between_hosts)) {}
+        : rank(rank), world_size(world_size), devices_between_hosts(std::move(devices_between_hosts)) {}
 
     Rank rank;
     int world_size;
@@ -61,9 +59,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   void cancel(const TransferPtr& transfer, const Error& reason) override;
   void fail_peer(Rank peer, const Error& reason) override;
   Traffic traffic(Rank peer) const override;
-  void set_arrival_check(ArrivalCheck check) override {
-    mailbox_.set_arrival_check(std::move(check));
-  }
+  void set_arrival_check(ArrivalCheck check) override { mailbox_.set_arrival_check(std::move(check)); }
   void set_failure_listener(FailureListener listener) override { listener_ = std::move(listener); }
   void recheck_waiting(OpNumber operation) override { mailbox_.recheck_waiting(operation); }
 
@@ -75,8 +71,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
  private:
   // A transfer that UCX holds: its buffer and its header are in use until UCX says that it is done.
   struct Flight {
-    Flight(UcxTransport& transport, TransferPtr transfer)
-        : transport(transport), transfer(std::move(transfer)) {}
+    Flight(UcxTransport& transport, TransferPtr transfer) : transport(transport), transfer(std::move(transfer)) {}
     UcxTransport& transport;
     TransferPtr transfer;
     std::list<Flight>::iterator self;
@@ -125,7 +120,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   Loop& loop_;
   const Rank rank_;
   FailureListener listener_;
-  std::vector<Error> reports_;  // for the listener, which must not run inside UCX
+  std::vector<Error> reports_;                         // for the listener, which must not run inside UCX
   std::vector<std::pair<Rank, ucs_status_t>> errors_;  // endpoint errors, likewise
   std::vector<Rank> departures_;                       // goodbyes, likewise
   std::list<Flight> quarantine_;                       // of a halted context; outlives it
