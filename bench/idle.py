@@ -9,6 +9,7 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import time
 
 import lab
@@ -20,8 +21,11 @@ def main():
     job = subprocess.Popen([lab.VIRGA, "run", "--ranks", "2", "--", lab.VIRGA, "train", "--model", "lenet5", "--steps",
                             "1000000", "--threads", "1"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     try:
-        while "step" not in job.stdout.readline():
-            pass
+        for line in job.stdout:
+            if "step" in line:
+                break
+        else:
+            sys.exit("the job ended before its first step")
         ranks = ranks_of(job.pid)
         os.kill(ranks[1], signal.SIGSTOP)
         time.sleep(1)  # what was under way ends

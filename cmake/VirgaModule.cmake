@@ -2,7 +2,8 @@
 #
 #   virga_module(NAME DEPS a b ...)   all *.cc of the current folder (and sub-folders) become virga_NAME,
 #                                     exported as Virga::NAME; DEPS are the modules and libraries it stands on
-#   virga_test(NAME DEPS a b ...)     all *_test.cc of the current folder become the program test_NAME
+#   virga_test(NAME DEPS a b ...)     all *_test.cc of the current folder become the program test_NAME; SERIAL: no other
+#                                     test runs beside it, for those that hold something to the clock
 
 set(CMAKE_CXX_STANDARD 20)
 set(CMAKE_CXX_STANDARD_REQUIRED ON)
@@ -48,7 +49,7 @@ function(virga_module NAME)
 endfunction()
 
 function(virga_test NAME)
-  cmake_parse_arguments(ARG "" "TIMEOUT" "DEPS;LABELS" ${ARGN})
+  cmake_parse_arguments(ARG "SERIAL" "TIMEOUT" "DEPS;LABELS" ${ARGN})
   if(NOT ARG_TIMEOUT)
     set(ARG_TIMEOUT 120)
   endif()
@@ -59,5 +60,5 @@ function(virga_test NAME)
   add_executable(test_${NAME} ${SOURCES})
   target_link_libraries(test_${NAME} PRIVATE virga_flags ${ARG_DEPS} GTest::gmock GTest::gtest_main)
   gtest_discover_tests(test_${NAME} TEST_PREFIX ${NAME}. DISCOVERY_TIMEOUT 60
-                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${NAME};${ARG_LABELS}")
+                       PROPERTIES TIMEOUT ${ARG_TIMEOUT} RUN_SERIAL ${ARG_SERIAL} LABELS "${NAME};${ARG_LABELS}")
 endfunction()

@@ -1,9 +1,21 @@
 #include "virga/cluster/comm.h"
 
 #include <exception>
+#include <utility>
 #include <vector>
 
 namespace virga::cluster {
+namespace {
+
+// How long a rank that has lost a peer, or has waited in vain, lets the control plane say who is to blame: the peer may
+// only have given up because of somebody else.
+constexpr Duration kVerdictWait = std::chrono::milliseconds(500);
+
+bool may_be_innocent(const Error& error) {
+  return error.code() == ErrorCode::kPeerLost || error.code() == ErrorCode::kDeadlineExceeded;
+}
+
+}  // namespace
 
 Comm::Comm(net::Transport& transport, Worker& worker, Topology topology, Epoch epoch)
     : transport_(transport), worker_(worker), topology_(std::move(topology)), epoch_(epoch) {
@@ -16,6 +28,7 @@ Comm::Comm(net::Transport& transport, Worker& worker, Topology topology, Epoch e
 Comm::~Comm() {
   transport_.set_arrival_check(nullptr);
   transport_.set_failure_listener(nullptr);
+  if (own_verdict_) loop().cancel(*own_verdict_);
 }
 
 std::unique_ptr<Operation> Comm::begin(const Group& group, const OpDescriptor& descriptor) {
@@ -45,12 +58,23 @@ void Comm::abort(const Error& reason) {
   failure_ = reason;
   const std::vector<Operation*> running(running_.begin(), running_.end());
   for (Operation* operation : running) operation->scope().cancel(reason);
+  for (Event* decided : awaiting_verdict_) decided->set();
 }
 
+// The report goes out before this rank closes anything: a neighbour must not hear our hanging up first and blame us.
 void Comm::note_failure(const Error& error) {
   if (failure_) return;
-  abort(error);
-  if (reporter_) reporter_(error);
+  if (!std::exchange(reported_, true) && reporter_) reporter_(error);
+  if (!may_be_innocent(error)) return abort(error);
+  if (!own_verdict_) own_verdict_ = loop().call_at(loop().now() + kVerdictWait, [this, error] { abort(error); });
+}
+
+Task<void> Comm::await_verdict() {
+  if (failure_) co_return;
+  Event decided;
+  const auto position = awaiting_verdict_.insert(awaiting_verdict_.end(), &decided);
+  co_await decided;
+  awaiting_verdict_.erase(position);
 }
 
 Operation::Operation(Comm& comm, const net::Header& header, Deadline deadline)
@@ -95,7 +119,8 @@ Task<void> Operation::complete(std::unique_ptr<Operation> self, Task<void> algor
   }
   comm.ring_.end(self->record_, OperationRing::State::kFailed, now, failure->what());
   comm.note_failure(*failure);
-  throw comm.failure() ? *comm.failure() : *failure;
+  co_await comm.await_verdict();  // note_failure has seen to it that one comes
+  throw *comm.failure();
 }
 
 }  // namespace virga::cluster

@@ -11,6 +11,7 @@
 #include "virga/cluster/operation_ring.h"
 #include "virga/cluster/topology.h"
 #include "virga/net/transport.h"
+#include "virga/runtime/event.h"
 #include "virga/runtime/worker.h"
 
 namespace virga::cluster {
@@ -66,6 +67,7 @@ class Comm {
  private:
   friend class Operation;
   void note_failure(const Error& error);
+  Task<void> await_verdict();
 
   net::Transport& transport_;
   Worker& worker_;
@@ -76,6 +78,9 @@ class Comm {
   std::map<uint32_t, OpNumber> next_operation_;  // by group hash
   std::list<Operation*> running_;
   std::optional<Error> failure_;
+  bool reported_ = false;
+  std::list<Event*> awaiting_verdict_;
+  std::optional<Loop::TimerKey> own_verdict_;  // when a loss that the transport reports ends the epoch by itself
   std::function<void(const Error&)> reporter_;
 };
 

@@ -354,7 +354,9 @@ void Coordinator::abort(Abort abort) {
 }
 
 void Coordinator::send_all(const wire::FromCoordinator& message) {
-  for (const auto& [id, link] : links_) outlet_.send(id, message);
+  for (const auto& [id, link] : links_) {
+    if (link.rank >= 0) outlet_.send(id, message);  // who has not joined is greeted, or refused, by itself
+  }
 }
 
 void Coordinator::forget(LinkId link) {

@@ -17,11 +17,11 @@ std::atomic<bool> requested{false};
 
 void on_signal(int) {
   const int saved = errno;
-  requested.store(true);
   const int descriptor = signal_descriptor.load();
   const uint64_t one = 1;
   if (descriptor >= 0) [[maybe_unused]]
     auto written = write(descriptor, &one, sizeof one);
+  requested.store(true);  // last: who sees it also drains the descriptor
   errno = saved;
 }
 

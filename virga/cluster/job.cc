@@ -83,6 +83,8 @@ Job::Impl::Impl(JobOptions options) {
 Job::Impl::~Impl() {
   control->set_abort_listener(nullptr);
   control->leave();
+  loop.call([this] { comm->abort(Error(ErrorCode::kAborted, "this rank has left the job", launch.rank)); });
+  loop.drain();  // tasks that an exception left behind still use what goes now
   loop.call([this] {
     dump_signal.reset();
     comm.reset();
@@ -170,7 +172,10 @@ void Job::require_equal(std::string_view setting, std::string value) {
   }
 }
 
-void Job::fail_everywhere(const Error& error) { impl_->control->report(to_abort(error, impl_->comm->epoch())); }
+void Job::fail_everywhere(const Error& error) {
+  impl_->control->report(to_abort(error, impl_->comm->epoch()));
+  impl_->loop.loop().post([this, error] { impl_->comm->abort(error); });
+}
 
 std::string Job::dump() {
   std::string text;

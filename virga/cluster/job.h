@@ -29,7 +29,7 @@ class Job {
   // VIRGA_RENDEZVOUS_TIMEOUT_SECONDS and VIRGA_OPERATION_TIMEOUT_SECONDS override the options. Throws what
   // Control::meet throws, kInvalidArgument for a wrong environment.
   explicit Job(JobOptions options = {});
-  // Says goodbye. Every started task must have ended.
+  // Says goodbye. Tasks that still run are aborted, and waited for.
   ~Job();
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;

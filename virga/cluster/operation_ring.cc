@@ -37,7 +37,9 @@ void OperationRing::end(Record& record, State state, Time now, std::string note)
 std::optional<Error> OperationRing::check(const net::Header& arrival) const {
   for (auto record = records_.rbegin(); record != records_.rend(); ++record) {
     const net::Header& mine = record->header;
-    if (mine.operation != arrival.operation || mine.group != arrival.group || mine.epoch != arrival.epoch) continue;
+    if (mine.group != arrival.group || mine.epoch != arrival.epoch) continue;
+    if (mine.operation < arrival.operation) return std::nullopt;  // a group's numbers grow: it has not begun here
+    if (mine.operation != arrival.operation) continue;
     const std::string wrong = net::difference(mine, arrival);
     if (wrong.empty()) return std::nullopt;
     return Error(ErrorCode::kMismatch,

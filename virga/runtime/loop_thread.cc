@@ -1,6 +1,7 @@
 #include "virga/runtime/loop_thread.h"
 
 #include <pthread.h>
+#include <utility>
 
 namespace virga {
 
@@ -21,6 +22,19 @@ std::future<void> LoopThread::start(std::function<Task<void>()> make) {
   return future;
 }
 
+void LoopThread::drain() {
+  std::promise<void> drained;
+  std::future<void> done = drained.get_future();
+  call([&] {
+    if (tasks_.empty()) {
+      drained.set_value();
+    } else {
+      drains_.push_back(std::move(drained));
+    }
+  });
+  done.get();
+}
+
 void LoopThread::call(std::function<void()> call) {
   std::promise<void> done;
   loop_.post([&] {
@@ -32,6 +46,12 @@ void LoopThread::call(std::function<void()> call) {
     }
   });
   done.get_future().get();
+}
+
+void LoopThread::forget(std::list<Task<void>>::iterator task) {
+  tasks_.erase(task);
+  if (!tasks_.empty()) return;
+  for (std::promise<void>& drained : std::exchange(drains_, {})) drained.set_value();
 }
 
 void LoopThread::begin(std::function<Task<void>()> make, std::shared_ptr<std::promise<void>> promise) {
@@ -49,7 +69,7 @@ Task<void> LoopThread::supervise(std::function<Task<void>()> make, std::shared_p
     error = std::current_exception();
   }
   // This frame can't destroy itself: the loop does it once the frame is suspended for good.
-  loop_.call_at(loop_.now(), [this, self] { tasks_.erase(self); });
+  loop_.call_at(loop_.now(), [this, self] { forget(self); });
   if (error) {
     promise->set_exception(error);
   } else {

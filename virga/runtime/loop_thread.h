@@ -5,6 +5,7 @@
 #include <list>
 #include <memory>
 #include <thread>
+#include <vector>
 
 #include "virga/runtime/loop.h"
 
@@ -23,17 +24,22 @@ class LoopThread {
   // Tasks begin in the order of the calls.
   std::future<void> start(std::function<Task<void>()> make);
 
+  // Waits until no started task runs.
+  void drain();
+
   // Runs `call` on the loop's thread and waits for it.
   void call(std::function<void()> call);
 
  private:
   Task<void> supervise(std::function<Task<void>()> make, std::shared_ptr<std::promise<void>> promise,
                        std::list<Task<void>>::iterator self);
+  void forget(std::list<Task<void>>::iterator task);
   void begin(std::function<Task<void>()> make, std::shared_ptr<std::promise<void>> promise);
 
   SteadyClock clock_;
   Loop loop_;
   std::list<Task<void>> tasks_;
+  std::vector<std::promise<void>> drains_;  // who waits for tasks_ to be empty
   bool stopping_ = false;
   std::thread thread_;
 };

@@ -79,7 +79,18 @@ Replica::Replica(torch::nn::Module& module, cluster::Job& job, ReplicaOptions op
   zero_grad();
 }
 
-Replica::~Replica() { *alive_ = nullptr; }
+// Normally nothing is under way here. If an exception came between backward and finish_step(), exchanges may be: they
+// use our memory, so the job must end first.
+Replica::~Replica() {
+  *alive_ = nullptr;
+  std::lock_guard lock(mutex_);
+  for (BucketState& bucket : buckets_) {
+    if (!bucket.exchanged.valid()) continue;
+    job_.fail_everywhere(
+        Error(ErrorCode::kAborted, fmt::format("rank {} gave up in the middle of a step", job_.rank()), job_.rank()));
+    bucket.exchanged.wait();
+  }
+}
 
 void Replica::agree_on_model() {
   job_.require_equal("model", describe_module(module_));
@@ -144,6 +155,8 @@ void Replica::on_gradient(size_t parameter) {
     launch_ready();
   } catch (const Error& error) {
     hook_error_ = error;
+  } catch (const std::exception& error) {
+    hook_error_ = Error(ErrorCode::kCancelled, error.what());
   }
 }
 

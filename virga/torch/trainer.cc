@@ -22,7 +22,7 @@ namespace {
 
 constexpr size_t kLossWindow = 50;
 
-std::vector<cluster::Setting> settings_of(const TrainOptions& options) {
+std::vector<cluster::Setting> settings_of(const TrainOptions& options, const data::DatasetSplits& data) {
   const auto optional_text = [](const auto& value) { return value ? fmt::format("{}", *value) : std::string("none"); };
   return {{"model", options.model},
           {"strategy", options.replica.strategy},
@@ -32,13 +32,15 @@ std::vector<cluster::Setting> settings_of(const TrainOptions& options) {
           {"steps", optional_text(options.steps)},
           {"seconds", optional_text(options.seconds)},
           {"seed", std::to_string(options.seed)},
+          {"samples", fmt::format("{} to train on, {} to test on", data.train.count, data.test.count)},
+          {"test samples", optional_text(options.test_samples)},
           {"learning rate", fmt::format("{} momentum {} weight decay {} warm-up {}", options.learning_rate,
                                         options.momentum, options.weight_decay, options.warmup_steps)}};
 }
 
-cluster::JobOptions job_options(const TrainOptions& options) {
+cluster::JobOptions job_options(const TrainOptions& options, const data::DatasetSplits& data) {
   cluster::JobOptions job;
-  job.settings = settings_of(options);
+  job.settings = settings_of(options, data);
   return job;
 }
 
@@ -50,7 +52,7 @@ class Run {
         on_progress_(on_progress),
         data_(data::load_dataset(options.data)),
         model_(make_model(options.model, options.seed)),
-        job_(job_options(options)),
+        job_(job_options(options, data_)),
         replica_(*model_, job_, options.replica),
         sgd_(replica_.parameters(), static_cast<float>(options.momentum), static_cast<float>(options.weight_decay)),
         loader_(data_.train, model_->input()),
@@ -116,7 +118,7 @@ class Run {
     record(loss, {end - begin, computed - begin + (end - arrived), arrived - computed,
                   to_seconds(replica_.strategy().select_time())});
     ++step_;
-    ended_ = (last_step_ && step_ >= *last_step_) || time_is_up();
+    ended_ = time_is_up() || (last_step_ && step_ >= *last_step_);
     report(end - run_begin);
     if (ended_ || step_ % sampler_.batches_per_epoch() == 0) end_epoch();
   }
