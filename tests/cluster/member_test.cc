@@ -204,6 +204,8 @@ TEST_F(MemberTest, ReportsOfARankWithoutRank0ReachItself) {
   member_->report({.reason = "first"});
   member_->report({.reason = "second"});
   EXPECT_EQ(heard, 1);
+  auto exchange = member_->exchange("k", "v", 1s, now_);
+  EXPECT_STREQ(error_of(exchange).what(), "first (noticed by rank 1)");
 }
 
 }  // namespace

@@ -98,18 +98,17 @@ void Coordinator::greet(LinkId link, const wire::Hello& hello, Time now) {
     refuse(link, *reason);
     return;
   }
-  if (abort_) {
-    outlet_.send(link, abort_message(*abort_));
-    note_told(hello);
-    return;
+  if (!abort_) {
+    try {
+      check_job(hello);
+      join(link, hello, now);
+      return;
+    } catch (const Error& error) {
+      fail_meeting(error.code(), error.what(), error.culprit());
+    }
   }
-  try {
-    check_job(hello);
-    join(link, hello, now);
-  } catch (const Error& error) {
-    fail_meeting(error.code(), error.what(), error.culprit());
-    note_told(hello);
-  }
+  outlet_.send(link, abort_message(*abort_));  // it has not joined, so nobody else tells it
+  note_told(hello);
 }
 
 // Nobody need wait any more for a rank that never joined but has heard why.
