@@ -1,4 +1,5 @@
 #include <gtest/gtest.h>
+#include <tuple>
 
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allreduce/hierarchical.h"
@@ -127,9 +128,10 @@ TEST(WrongUse, ThrowsBeforeAnythingIsSent) {
   std::vector<float> data(10);
   Comm& comm = job.comm(0);
   const FloatVector vector{std::span(data)};
-  EXPECT_THROW(broadcast(comm, comm.topology().world(), 7, vector.buffer()), Error);
-  EXPECT_THROW(allreduce_ring(comm, Group({1}), vector, AllreduceOptions()), Error);
-  EXPECT_THROW(allreduce_ring(comm, comm.topology().world(), vector, AllreduceOptions(1, DType::kInt64)), Error);
+  EXPECT_THROW(std::ignore = broadcast(comm, comm.topology().world(), 7, vector.buffer()), Error);
+  EXPECT_THROW(std::ignore = allreduce_ring(comm, Group({1}), vector, AllreduceOptions()), Error);
+  EXPECT_THROW(std::ignore = allreduce_ring(comm, comm.topology().world(), vector, AllreduceOptions(1, DType::kInt64)),
+               Error);
   EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
 }
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <limits>
 #include <numeric>
+#include <tuple>
 
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/sparse_allreduce/flat.h"
@@ -200,9 +201,11 @@ TEST(SparseWrongUse, BadDensitiesAndResidualsThrowAtOnce) {
   const FloatVector vector{std::span(data)};
   for (double density : {0.0, -0.5, 1.5, std::nan("")}) {
     const SparseOptions options(density, DType::kFloat16, 1.0f);
-    EXPECT_THROW(sparse_allreduce_hitopk(job.comm(0), vector, options, right), Error) << density;
+    EXPECT_THROW(std::ignore = sparse_allreduce_hitopk(job.comm(0), vector, options, right), Error) << density;
   }
-  EXPECT_THROW(sparse_allreduce_hitopk(job.comm(0), vector, SparseOptions(0.1, DType::kFloat16, 1.0f), wrong), Error);
+  EXPECT_THROW(
+      std::ignore = sparse_allreduce_hitopk(job.comm(0), vector, SparseOptions(0.1, DType::kFloat16, 1.0f), wrong),
+      Error);
   EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
 }
 
