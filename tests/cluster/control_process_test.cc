@@ -67,8 +67,7 @@ class Process {
       }
       const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now());
       pollfd entry{output_, POLLIN, 0};
-      if (left.count() <= 0 || poll(&entry, 1, static_cast<int>(left.count())) <= 0)
-        return "(silence)";
+      if (left.count() <= 0 || poll(&entry, 1, static_cast<int>(left.count())) <= 0) return "(silence)";
       char buffer[4096];
       const ssize_t count = read(output_, buffer, sizeof buffer);
       if (count <= 0) return "(end)";

@@ -72,8 +72,7 @@ Ranks make_ranks(
 // The errors with which their meetings end.
 std::vector<Error> failed_meetings(Ranks& ranks) {
   std::vector<Error> errors(ranks.size(), Error(ErrorCode::kInvalidArgument, "none"));
-  on_all(static_cast<int>(ranks.size()),
-         [&](int i) { errors[i] = error_of([&] { ranks[i]->meet(); }); });
+  on_all(static_cast<int>(ranks.size()), [&](int i) { errors[i] = error_of([&] { ranks[i]->meet(); }); });
   return errors;
 }
 Ranks met_ranks(int count) {
@@ -176,8 +175,7 @@ TEST(Control, ProgressNamesWhomTheMeetingWaitsFor) {
   std::promise<std::string> told[2];
   const auto change = [&](ControlOptions& options) {
     options.progress_period = 100ms;
-    options.on_progress = [&, first = true,
-                           rank = options.self.rank](const std::string& text) mutable {
+    options.on_progress = [&, first = true, rank = options.self.rank](const std::string& text) mutable {
       if (std::exchange(first, false)) told[rank].set_value(text);
     };
   };
@@ -187,9 +185,8 @@ TEST(Control, ProgressNamesWhomTheMeetingWaitsFor) {
   Control seeker(lonely);
   auto meeting = std::async(std::launch::async, [&] { seeker.meet(); });
   const std::string place = "127.0.0.1:" + std::to_string(port);
-  EXPECT_THAT(told[1].get_future().get(),
-              AllOf(HasSubstr("rank 1 still looks for rank 0 at " + place + " after"),
-                    HasSubstr("Connection refused (nothing listens there yet)")));
+  EXPECT_THAT(told[1].get_future().get(), AllOf(HasSubstr("rank 1 still looks for rank 0 at " + place + " after"),
+                                                HasSubstr("Connection refused (nothing listens there yet)")));
   {
     Control rank0(options_of(0, 2, port));
     rank0.meet();
@@ -235,8 +232,7 @@ TEST(Control, DifferentFingerprintsAreNamedOnAllRanks) {
   });
   for (const Error& error : failed_meetings(ranks)) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
-    EXPECT_THAT(error.what(),
-                HasSubstr("rank 2 has strategy=topk, ranks {0, 1, 3} have strategy=hitopk"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 has strategy=topk, ranks {0, 1, 3} have strategy=hitopk"));
     EXPECT_THAT(error.what(), Not(HasSubstr("density")));
   }
   part(ranks);
@@ -249,8 +245,7 @@ TEST(Control, ALatecomerHearsWhyTheMeetingFailed) {
   Ranks first;
   first.push_back(std::move(ranks[0]));
   first.push_back(std::move(ranks[1]));
-  for (const Error& error : failed_meetings(first))
-    EXPECT_THAT(error.what(), HasSubstr("rank 1 is in epoch 7"));
+  for (const Error& error : failed_meetings(first)) EXPECT_THAT(error.what(), HasSubstr("rank 1 is in epoch 7"));
   auto leaving = std::async(std::launch::async, [&] { part(first); });
   const Error error = error_of([&] { ranks[2]->meet(); });
   EXPECT_EQ(error.code(), ErrorCode::kMismatch);
@@ -265,8 +260,7 @@ TEST(Control, ARank0ThatLeavesDuringTheMeetingIsNamed) {
     options.progress_period = 50ms;
     if (options.self.rank != 1) return;
     options.on_progress = [&, first = true](const std::string& text) mutable {
-      if (text.find("still waiting for ranks {0, 2}") != text.npos && std::exchange(first, false))
-        came.set_value();
+      if (text.find("still waiting for ranks {0, 2}") != text.npos && std::exchange(first, false)) came.set_value();
     };
   });
   auto meeting = std::async(std::launch::async, [&] {
@@ -288,8 +282,7 @@ TEST(Control, APortInUseIsRefusedAtOnce) {
   Squatter squatter;
   const Error error = error_of([&] { Control control(options_of(0, 2, squatter.port)); });
   EXPECT_EQ(error.code(), ErrorCode::kUnavailable);
-  EXPECT_THAT(error.what(), AllOf(HasSubstr("port is in use"),
-                                  HasSubstr("127.0.0.1:" + std::to_string(squatter.port)),
+  EXPECT_THAT(error.what(), AllOf(HasSubstr("port is in use"), HasSubstr("127.0.0.1:" + std::to_string(squatter.port)),
                                   HasSubstr("MASTER_PORT")));
 }
 
@@ -350,9 +343,8 @@ TEST(Control, ALoopbackAddressCantJoinHosts) {
       options.rendezvous_host = host;
       const Error error = error_of([&] { Control(options).meet(); });
       EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-      EXPECT_THAT(error.what(),
-                  AllOf(HasSubstr(std::string("'") + host + "' resolves to the loopback address"),
-                        HasSubstr("MASTER_ADDR"), HasSubstr("only 2 of 4")));
+      EXPECT_THAT(error.what(), AllOf(HasSubstr(std::string("'") + host + "' resolves to the loopback address"),
+                                      HasSubstr("MASTER_ADDR"), HasSubstr("only 2 of 4")));
     }
   }
 }
@@ -398,8 +390,7 @@ TEST(Control, RefusesOptionsThatCantBe) {
   EXPECT_EQ(code_with([](auto& o) { o.rendezvous_port = 65536; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_with([](auto& o) { o.rendezvous_host = ""; }), ErrorCode::kInvalidArgument);
   EXPECT_EQ(code_with([](auto& o) { o.heartbeat_period = 0s; }), ErrorCode::kInvalidArgument);
-  EXPECT_EQ(code_with([](auto& o) { o.heartbeat_timeout = o.heartbeat_period; }),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(code_with([](auto& o) { o.heartbeat_timeout = o.heartbeat_period; }), ErrorCode::kInvalidArgument);
 }
 
 // --- The running job ---
@@ -436,10 +427,8 @@ TEST(Control, ADeadlineReportPassesOnTheBlame) {
   Ranks ranks = met_ranks(3);
   Listener listener(*ranks[0]);
   // 0 waits for 1, who waits for 2.
-  ranks[0]->report(
-      {.code = ErrorCode::kDeadlineExceeded, .operation = "a", .culprit = 1, .reason = "too late"});
-  ranks[1]->report(
-      {.code = ErrorCode::kDeadlineExceeded, .operation = "a", .culprit = 2, .reason = "too late"});
+  ranks[0]->report({.code = ErrorCode::kDeadlineExceeded, .operation = "a", .culprit = 1, .reason = "too late"});
+  ranks[1]->report({.code = ErrorCode::kDeadlineExceeded, .operation = "a", .culprit = 2, .reason = "too late"});
   const Abort abort = listener.wait();
   EXPECT_EQ(abort.culprit, 2);
   EXPECT_EQ(abort.reporter, 1);
@@ -500,13 +489,11 @@ TEST(Control, ExchangeGivesAllValuesInRankOrder) {
     Ranks ranks = met_ranks(count);
     on_all(count, [&](int rank) {
       for (int round = 0; round < 20; ++round) {
-        const std::string value =
-            std::string(static_cast<size_t>(rank), '\0') + std::to_string(round);
+        const std::string value = std::string(static_cast<size_t>(rank), '\0') + std::to_string(round);
         const auto values = ranks[rank]->exchange(round % 2 ? "odd" : "even", value, 10s);
         ASSERT_EQ(values.size(), static_cast<size_t>(count));
         for (int from = 0; from < count; ++from) {
-          EXPECT_EQ(values[from],
-                    std::string(static_cast<size_t>(from), '\0') + std::to_string(round));
+          EXPECT_EQ(values[from], std::string(static_cast<size_t>(from), '\0') + std::to_string(round));
         }
       }
     });
@@ -520,16 +507,12 @@ TEST(Control, ExchangeCarriesLargeValuesUpToItsBound) {
     const std::string value(rank == 0 ? Control::kMaxExchangeBytes : 0, 'x');
     EXPECT_EQ(ranks[rank]->exchange("large", value, 20s)[0].size(), Control::kMaxExchangeBytes);
   });
-  EXPECT_EQ(error_of([&] {
-              ranks[0]->exchange("k", std::string(Control::kMaxExchangeBytes + 1, 'x'), 1s);
-            }).code(),
+  EXPECT_EQ(error_of([&] { ranks[0]->exchange("k", std::string(Control::kMaxExchangeBytes + 1, 'x'), 1s); }).code(),
             ErrorCode::kInvalidArgument);
-  EXPECT_EQ(error_of([&] { ranks[0]->exchange(std::string(257, 'k'), "", 1s); }).code(),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { ranks[0]->exchange(std::string(257, 'k'), "", 1s); }).code(), ErrorCode::kInvalidArgument);
   on_all(2, [&](int rank) {
-    const Error error = error_of([&] {
-      ranks[rank]->exchange("too large", std::string(Control::kMaxExchangeBytes / 2 + 1, 'x'), 20s);
-    });
+    const Error error = error_of(
+        [&] { ranks[rank]->exchange("too large", std::string(Control::kMaxExchangeBytes / 2 + 1, 'x'), 20s); });
     EXPECT_EQ(error.code(), ErrorCode::kResourceExhausted);
   });
   part(ranks);
@@ -542,8 +525,7 @@ TEST(Control, AnExchangeWithoutSomebodyEndsForAllWithHisName) {
     const Error error = error_of([&] { ranks[rank]->exchange("plan", "v", 300ms); });
     EXPECT_EQ(error.code(), ErrorCode::kDeadlineExceeded);
     EXPECT_EQ(error.culprit(), 2);
-    EXPECT_THAT(error.what(),
-                HasSubstr("exchange 'plan': the deadline has passed and rank 2 gave no value"));
+    EXPECT_THAT(error.what(), HasSubstr("exchange 'plan': the deadline has passed and rank 2 gave no value"));
   });
   EXPECT_EQ(listener.wait().culprit, 2);
   EXPECT_EQ(error_of([&] { ranks[2]->exchange("plan", "v", 5s); }).culprit(), 2);
@@ -558,19 +540,14 @@ TEST(Control, AnExchangeWithoutSomebodyWhoLeftEndsAtOnce) {
     EXPECT_EQ(error.code(), ErrorCode::kMismatch);
     EXPECT_THAT(error.what(), HasSubstr("rank 1 has left the job"));
   }
-  EXPECT_EQ(error_of([&] { ranks[1]->exchange("plan", "v", 1s); }).code(),
-            ErrorCode::kInvalidArgument);
+  EXPECT_EQ(error_of([&] { ranks[1]->exchange("plan", "v", 1s); }).code(), ErrorCode::kInvalidArgument);
   part(ranks);
 }
 
 TEST(Control, AnExchangeThatWaitsHearsOfAnAbort) {
   Ranks ranks = met_ranks(2);
-  auto waiting = std::async(std::launch::async,
-                            [&] { return error_of([&] { ranks[0]->exchange("k", "v", 60s); }); });
-  ranks[1]->report({.code = ErrorCode::kCorrupt,
-                    .operation = "load",
-                    .culprit = 1,
-                    .reason = "truncated dataset"});
+  auto waiting = std::async(std::launch::async, [&] { return error_of([&] { ranks[0]->exchange("k", "v", 60s); }); });
+  ranks[1]->report({.code = ErrorCode::kCorrupt, .operation = "load", .culprit = 1, .reason = "truncated dataset"});
   const Error error = waiting.get();
   EXPECT_EQ(error.code(), ErrorCode::kCorrupt);
   EXPECT_EQ(error.culprit(), 1);

@@ -25,8 +25,8 @@ TEST(HostIdentity, DiffersWhereAnyFactDiffers) {
   ipc.ipc_namespace += 1;
   shm.shm_device += 1;
   std::swap(swapped.ipc_namespace, swapped.shm_device);
-  const std::set<std::string> all{host_identity(example()), host_identity(boot), host_identity(ipc),
-                                  host_identity(shm), host_identity(swapped)};
+  const std::set<std::string> all{host_identity(example()), host_identity(boot), host_identity(ipc), host_identity(shm),
+                                  host_identity(swapped)};
   EXPECT_EQ(all.size(), 5u);
 }
 

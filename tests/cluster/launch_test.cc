@@ -149,34 +149,29 @@ TEST(Launch, TheNearestLauncherWins) {
 }
 
 TEST(Launch, RendezvousIsTakenAsItIs) {
-  const auto at = [](const std::string& text) {
-    return read(with(torchrun(), "VIRGA_RENDEZVOUS", text));
-  };
+  const auto at = [](const std::string& text) { return read(with(torchrun(), "VIRGA_RENDEZVOUS", text)); };
   EXPECT_EQ(at("gpu.example:29500").rendezvous_port, 29500);
   EXPECT_EQ(at("gpu.example:29500").rendezvous_host, "gpu.example");
   EXPECT_EQ(at("[fe80::1]:80").rendezvous_host, "fe80::1");
-  for (const char* bad : {"gpu", "gpu:", ":80", "gpu:0", "gpu:65536", "gpu:x", "gpu:80x", "gpu:-1",
-                          "fe80::1:80", "[fe80::1:80", "[]:80", "gpu: 80"}) {
-    EXPECT_THAT(error_of(with(torchrun(), "VIRGA_RENDEZVOUS", bad)),
-                HasSubstr(std::string("VIRGA_RENDEZVOUS=") + bad));
+  for (const char* bad : {"gpu", "gpu:", ":80", "gpu:0", "gpu:65536", "gpu:x", "gpu:80x", "gpu:-1", "fe80::1:80",
+                          "[fe80::1:80", "[]:80", "gpu: 80"}) {
+    EXPECT_THAT(error_of(with(torchrun(), "VIRGA_RENDEZVOUS", bad)), HasSubstr(std::string("VIRGA_RENDEZVOUS=") + bad));
   }
 }
 
 TEST(Launch, NamesTheMissingHalf) {
-  for (const char* name :
-       {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
+  for (const char* name : {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"}) {
     EXPECT_THAT(error_of(without(torchrun(), name)), HasSubstr(std::string(name) + " is missing"));
     EXPECT_THAT(error_of(with(torchrun(), name, "")), HasSubstr(std::string(name) + " is missing"));
   }
-  for (const char* name : {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                           "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
+  for (const char* name :
+       {"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"}) {
     EXPECT_THAT(error_of(without(open_mpi(), name)), HasSubstr(std::string(name) + " is missing"));
   }
   for (const char* name : {"SLURM_NTASKS", "SLURM_LOCALID", "SLURM_JOB_NODELIST", "SLURM_JOB_ID"}) {
     EXPECT_THAT(error_of(without(slurm(), name)), HasSubstr(std::string(name) + " is missing"));
   }
-  EXPECT_THAT(error_of(without(open_mpi(), "VIRGA_RENDEZVOUS")),
-              HasSubstr("mpirun -x VIRGA_RENDEZVOUS"));
+  EXPECT_THAT(error_of(without(open_mpi(), "VIRGA_RENDEZVOUS")), HasSubstr("mpirun -x VIRGA_RENDEZVOUS"));
 }
 
 TEST(Launch, NamesTheBadValue) {
@@ -216,10 +211,9 @@ TEST(Launch, SlurmTasksOnNode) {
   EXPECT_EQ(slurm_tasks_on_node("2(x3),1", 2), 2);
   EXPECT_EQ(slurm_tasks_on_node("2(x3),1", 3), 1);
   EXPECT_THAT(error_of([] { slurm_tasks_on_node("2(x3),1", 4); }), HasSubstr("node number 4"));
-  for (const char* bad : {"", "x", "2(x", "2(x)", "2(x3", "(x3)", "0", "2,,1", "2(x3)1", "2(x0)",
-                          "-1", "2(x99999999999)"}) {
-    EXPECT_THAT(error_of([&] { slurm_tasks_on_node(bad, 5); }),
-                HasSubstr(std::string("'") + bad + "'"));
+  for (const char* bad :
+       {"", "x", "2(x", "2(x)", "2(x3", "(x3)", "0", "2,,1", "2(x3)1", "2(x0)", "-1", "2(x99999999999)"}) {
+    EXPECT_THAT(error_of([&] { slurm_tasks_on_node(bad, 5); }), HasSubstr(std::string("'") + bad + "'"));
   }
 }
 

@@ -66,18 +66,14 @@ int wait_connected(int socket, Duration timeout) {
 
 }  // namespace
 
-std::string Address::text() const {
-  return ipv6 ? fmt::format("[{}]:{}", ip, port) : fmt::format("{}:{}", ip, port);
-}
+std::string Address::text() const { return ipv6 ? fmt::format("[{}]:{}", ip, port) : fmt::format("{}:{}", ip, port); }
 
 std::vector<Address> resolve(const std::string& host, int port) {
   const AddressList list = look_up(host, port, 0);
   std::vector<Address> addresses;
   for (const addrinfo* entry = list.get(); entry; entry = entry->ai_next) {
     char ip[NI_MAXHOST];
-    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST) !=
-        0)
-      continue;
+    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST) != 0) continue;
     addresses.push_back({ip, port, entry->ai_family == AF_INET6, is_loopback(entry->ai_addr)});
   }
   if (addresses.empty()) fail(ErrorCode::kUnavailable, "the host name '{}' has no address", host);

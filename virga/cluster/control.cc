@@ -25,25 +25,22 @@ Duration tick_period(const ControlOptions& options) { return options.heartbeat_p
 
 void check(const ControlOptions& options) {
   require(options.world_size >= 1, "a job of {} ranks", options.world_size);
-  require(options.self.rank >= 0 && options.self.rank < options.world_size,
-          "rank {} in a job of {}", options.self.rank, options.world_size);
-  require(options.heartbeat_period > Duration::zero() &&
-              options.heartbeat_timeout >= 3 * options.heartbeat_period,
+  require(options.self.rank >= 0 && options.self.rank < options.world_size, "rank {} in a job of {}", options.self.rank,
+          options.world_size);
+  require(options.heartbeat_period > Duration::zero() && options.heartbeat_timeout >= 3 * options.heartbeat_period,
           "a heartbeat every {} s and a timeout of {} s: it takes at least three heartbeats",
           to_seconds(options.heartbeat_period), to_seconds(options.heartbeat_timeout));
   if (options.world_size == 1) return;
-  require(!options.rendezvous_host.empty(), "the rendezvous of {} ranks has no host",
-          options.world_size);
+  require(!options.rendezvous_host.empty(), "the rendezvous of {} ranks has no host", options.world_size);
   const int least = options.self.rank == 0 ? 0 : 1;
-  require(options.rendezvous_port >= least && options.rendezvous_port <= 65535,
-          "the rendezvous port {} is none", options.rendezvous_port);
+  require(options.rendezvous_port >= least && options.rendezvous_port <= 65535, "the rendezvous port {} is none",
+          options.rendezvous_port);
 }
 
 // Ranks on other hosts can't reach a loopback address: they would find themselves there.
 void refuse_loopback(const ControlOptions& options, const std::vector<Address>& addresses) {
   const bool all_here = options.world_size <= options.local_world_size;
-  if (all_here || !std::all_of(addresses.begin(), addresses.end(),
-                               [](const Address& a) { return a.loopback; })) {
+  if (all_here || !std::all_of(addresses.begin(), addresses.end(), [](const Address& a) { return a.loopback; })) {
     return;
   }
   fail(ErrorCode::kInvalidArgument,
@@ -162,8 +159,7 @@ auto Control::Impl::ask(Call call) {
 }
 
 void Control::Impl::open_server() {
-  const std::vector<Address> addresses =
-      resolve(options_.rendezvous_host, options_.rendezvous_port);
+  const std::vector<Address> addresses = resolve(options_.rendezvous_host, options_.rendezvous_port);
   refuse_loopback(options_, addresses);
   ControlServer::Events events;
   events.opened = [this](uint64_t link) { post([=, this] { coordinator_->opened(link, now()); }); };
@@ -240,8 +236,7 @@ void Control::Impl::seek(std::future<std::vector<MemberInfo>>& met) {
 std::optional<Address> Control::Impl::find_coordinator() {
   std::string trouble;
   try {
-    const std::vector<Address> addresses =
-        resolve(options_.rendezvous_host, options_.rendezvous_port);
+    const std::vector<Address> addresses = resolve(options_.rendezvous_host, options_.rendezvous_port);
     refuse_loopback(options_, addresses);
     for (const Address& address : addresses) {
       const std::string refusal = try_connect(address, kConnectTimeout);
@@ -267,36 +262,31 @@ std::future<void> Control::Impl::open_stream(const Address& address) {
   return ask([&] {
     client_.reset();  // the last attempt
     client_ = std::make_unique<ControlClient>(address, std::move(events));
-    member_->note_trouble(
-        address.text() +
-        ": something listens there but does not answer as Virga's rank 0; does another "
-        "program hold the port?");
+    member_->note_trouble(address.text() +
+                          ": something listens there but does not answer as Virga's rank 0; does another "
+                          "program hold the port?");
     return member_->greet(now());
   });
 }
 
 void Control::Impl::stream_ended(const ControlClient::End& end) {
   if (end.foreign) {
-    member_->give_up(Error(
-        ErrorCode::kMismatch,
-        fmt::format("rendezvous: at {}:{} another gRPC server answers rank {}, not Virga's rank 0: "
-                    "choose another port",
-                    options_.rendezvous_host, options_.rendezvous_port, options_.self.rank)));
+    member_->give_up(Error(ErrorCode::kMismatch,
+                           fmt::format("rendezvous: at {}:{} another gRPC server answers rank {}, not Virga's rank 0: "
+                                       "choose another port",
+                                       options_.rendezvous_host, options_.rendezvous_port, options_.self.rank)));
   }
   member_->disconnected(end.text);
 }
 
 // --- The running job ---
 
-std::vector<std::string> Control::Impl::exchange(std::string_view key, std::string value,
-                                                 Duration timeout) {
+std::vector<std::string> Control::Impl::exchange(std::string_view key, std::string value, Duration timeout) {
   require(!has_left_, "exchange '{}' after leave()", printable(key));
   require(key.size() <= 256, "an exchange's key has {} bytes; at most 256 are allowed", key.size());
-  require(value.size() <= kMaxExchangeBytes,
-          "exchange '{}' has a value of {} bytes; all together may have {}", printable(key),
-          value.size(), kMaxExchangeBytes);
-  auto values =
-      ask([&] { return member_->exchange(std::string(key), std::move(value), timeout, now()); });
+  require(value.size() <= kMaxExchangeBytes, "exchange '{}' has a value of {} bytes; all together may have {}",
+          printable(key), value.size(), kMaxExchangeBytes);
+  auto values = ask([&] { return member_->exchange(std::string(key), std::move(value), timeout, now()); });
   return values.get();
 }
 
@@ -313,8 +303,8 @@ void Control::Impl::report_unwinding() {
   report({.epoch = options_.epoch,
           .code = ErrorCode::kAborted,
           .culprit = options_.self.rank,
-          .reason = fmt::format("rank {} (host {}) failed and leaves the job", options_.self.rank,
-                                options_.self.host_name)});
+          .reason =
+              fmt::format("rank {} (host {}) failed and leaves the job", options_.self.rank, options_.self.host_name)});
 }
 
 void Control::Impl::leave() {
@@ -338,10 +328,8 @@ void Control::Impl::leave() {
 Error to_error(const Abort& abort) {
   const std::string message =
       abort.operation.empty() ? abort.reason : fmt::format("{}: {}", abort.operation, abort.reason);
-  if (abort.reporter < 0 || abort.reporter == abort.culprit)
-    return Error(abort.code, message, abort.culprit);
-  return Error(abort.code, fmt::format("{} (noticed by rank {})", message, abort.reporter),
-               abort.culprit);
+  if (abort.reporter < 0 || abort.reporter == abort.culprit) return Error(abort.code, message, abort.culprit);
+  return Error(abort.code, fmt::format("{} (noticed by rank {})", message, abort.reporter), abort.culprit);
 }
 
 Abort to_abort(const Error& error, Epoch epoch) {
@@ -352,8 +340,7 @@ Control::Control(const ControlOptions& options) : impl_(std::make_unique<Impl>(o
 Control::~Control() { leave(); }
 int Control::port() const { return impl_->port(); }
 std::vector<MemberInfo> Control::meet() { return impl_->meet(); }
-std::vector<std::string> Control::exchange(std::string_view key, std::string value,
-                                           Duration timeout) {
+std::vector<std::string> Control::exchange(std::string_view key, std::string value, Duration timeout) {
   return impl_->exchange(key, std::move(value), timeout);
 }
 void Control::report(const Abort& abort) { impl_->report(abort); }

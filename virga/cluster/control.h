@@ -46,8 +46,7 @@ Abort to_abort(const Error& error, Epoch epoch);
 
 struct ControlOptions {
   int world_size = 1;
-  int local_world_size =
-      1;  // if it is less than world_size, a loopback address can't be the meeting place
+  int local_world_size = 1;  // if it is less than world_size, a loopback address can't be the meeting place
   Epoch epoch = 1;
   std::string job;  // ranks of differently named jobs don't meet
   std::string rendezvous_host;

@@ -26,9 +26,7 @@ void quiet_grpc() {
   }
 }
 
-std::string uri(const Address& address) {
-  return (address.ipv6 ? "ipv6:" : "ipv4:") + address.text();
-}
+std::string uri(const Address& address) { return (address.ipv6 ? "ipv6:" : "ipv4:") + address.text(); }
 
 }  // namespace
 
@@ -46,8 +44,7 @@ class ControlServer::Service final : public wire::Control::CallbackService {
   void send(LinkId id, const wire::FromCoordinator& message);
   void close(LinkId id);
 
-  grpc::ServerBidiReactor<wire::ToCoordinator, wire::FromCoordinator>* Join(
-      grpc::CallbackServerContext*) override;
+  grpc::ServerBidiReactor<wire::ToCoordinator, wire::FromCoordinator>* Join(grpc::CallbackServerContext*) override;
 
  private:
   void bind(grpc::ServerBuilder& builder, const Address& address, int* port);
@@ -60,8 +57,7 @@ class ControlServer::Service final : public wire::Control::CallbackService {
   std::unique_ptr<grpc::Server> server_;
 };
 
-class ControlServer::Service::Link final
-    : public grpc::ServerBidiReactor<wire::ToCoordinator, wire::FromCoordinator> {
+class ControlServer::Service::Link final : public grpc::ServerBidiReactor<wire::ToCoordinator, wire::FromCoordinator> {
  public:
   Link(Service& service, LinkId id) : service_(service), id_(id) {}
 
@@ -130,8 +126,7 @@ class ControlServer::Service::Link final
   bool finished_ = false;
 };
 
-ControlServer::Service::Service(const std::vector<Address>& addresses, Events events)
-    : events_(std::move(events)) {
+ControlServer::Service::Service(const std::vector<Address>& addresses, Events events) : events_(std::move(events)) {
   grpc::ServerBuilder builder;
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
@@ -143,8 +138,8 @@ ControlServer::Service::Service(const std::vector<Address>& addresses, Events ev
   server_ = builder.BuildAndStart();
   for (size_t i = 0; i < addresses.size(); ++i) {
     if (server_ && ports[i] != 0) continue;
-    fail(ErrorCode::kUnavailable,
-         "rank 0 can't listen at {}: something else took that port just now", addresses[i].text());
+    fail(ErrorCode::kUnavailable, "rank 0 can't listen at {}: something else took that port just now",
+         addresses[i].text());
   }
   port_ = ports.front();
 }
@@ -181,15 +176,12 @@ ControlServer::ControlServer(const std::vector<Address>& addresses, Events event
 }
 ControlServer::~ControlServer() = default;
 int ControlServer::port() const { return service_->port(); }
-void ControlServer::send(LinkId link, const wire::FromCoordinator& message) {
-  service_->send(link, message);
-}
+void ControlServer::send(LinkId link, const wire::FromCoordinator& message) { service_->send(link, message); }
 void ControlServer::close(LinkId link) { service_->close(link); }
 
 // --- Client ---
 
-class ControlClient::Stream final
-    : public grpc::ClientBidiReactor<wire::ToCoordinator, wire::FromCoordinator> {
+class ControlClient::Stream final : public grpc::ClientBidiReactor<wire::ToCoordinator, wire::FromCoordinator> {
  public:
   Stream(const Address& address, Events events) : events_(std::move(events)) {
     grpc::ChannelArguments arguments;
@@ -197,8 +189,7 @@ class ControlClient::Stream final
     arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);  // ranks are never behind the user's web proxy
     arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL,
                      1);  // a new attempt shares no back-off with the last
-    channel_ =
-        grpc::CreateCustomChannel(uri(address), grpc::InsecureChannelCredentials(), arguments);
+    channel_ = grpc::CreateCustomChannel(uri(address), grpc::InsecureChannelCredentials(), arguments);
     stub_ = wire::Control::NewStub(channel_);
   }
 

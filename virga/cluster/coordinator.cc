@@ -13,9 +13,7 @@ namespace {
 constexpr double kMaxPatienceSeconds = 7 * 24 * 3600;
 
 // NaN becomes 0.
-Duration patience(double seconds) {
-  return from_seconds(seconds > 0 ? std::min(seconds, kMaxPatienceSeconds) : 0);
-}
+Duration patience(double seconds) { return from_seconds(seconds > 0 ? std::min(seconds, kMaxPatienceSeconds) : 0); }
 
 wire::FromCoordinator abort_message(const Abort& abort) {
   wire::FromCoordinator message;
@@ -143,16 +141,14 @@ std::optional<std::string> Coordinator::reason_to_refuse(const wire::Hello& hell
 void Coordinator::check_job(const wire::Hello& hello) const {
   const Rank rank = hello.member().rank();
   if (hello.world_size() != options_.world_size) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("rank {} has a world size of {}, rank 0 of {}", rank,
-                            hello.world_size(), options_.world_size),
-                rank);
+    throw Error(
+        ErrorCode::kMismatch,
+        fmt::format("rank {} has a world size of {}, rank 0 of {}", rank, hello.world_size(), options_.world_size),
+        rank);
   }
   if (hello.epoch() != options_.epoch) {
     throw Error(ErrorCode::kMismatch,
-                fmt::format("rank {} is in epoch {}, rank 0 in epoch {}", rank, hello.epoch(),
-                            options_.epoch),
-                rank);
+                fmt::format("rank {} is in epoch {}, rank 0 in epoch {}", rank, hello.epoch(), options_.epoch), rank);
   }
 }
 
@@ -161,8 +157,8 @@ void Coordinator::join(LinkId link, const wire::Hello& hello, Time now) {
   Member& member = members_[info.rank];
   if (member.state != State::kAbsent) {
     fail(ErrorCode::kMismatch,
-         "rank {} came twice, from host {} and from host {}: give every process a rank of its own",
-         info.rank, member.info.host_name, info.host_name);
+         "rank {} came twice, from host {} and from host {}: give every process a rank of its own", info.rank,
+         member.info.host_name, info.host_name);
   }
   links_[link].rank = info.rank;
   member = {.state = State::kPresent, .link = link, .info = std::move(info), .last_heard = now};
@@ -209,19 +205,14 @@ void Coordinator::check_meeting(Time now) {
   if (now < next_progress_) return;
   next_progress_ += options_.progress_period;
   wire::FromCoordinator message;
-  message.mutable_progress()->set_text(
-      fmt::format("still waiting for ranks {} of {} after {:.0f} s", list_ranks(missing()),
-                  options_.world_size, waited));
+  message.mutable_progress()->set_text(fmt::format("still waiting for ranks {} of {} after {:.0f} s",
+                                                   list_ranks(missing()), options_.world_size, waited));
   send_all(message);
 }
 
 void Coordinator::fail_meeting(ErrorCode code, const std::string& reason, Rank culprit) {
   expects_latecomers_ = code == ErrorCode::kMismatch || code == ErrorCode::kCorrupt;
-  abort({.code = code,
-         .operation = "rendezvous",
-         .culprit = culprit,
-         .reason = reason,
-         .reporter = 0});
+  abort({.code = code, .operation = "rendezvous", .culprit = culprit, .reason = reason, .reporter = 0});
 }
 
 // --- The running job ---
@@ -254,19 +245,14 @@ void Coordinator::take_value(Rank rank, const wire::ToCoordinator& message, Time
   if (phase_ != Phase::kRunning) return;
   const wire::Contribution& given = message.contribution();
   try {
-    auto values =
-        exchanges_.add(given.key(), rank, given.value(), now + patience(given.patience_seconds()));
+    auto values = exchanges_.add(given.key(), rank, given.value(), now + patience(given.patience_seconds()));
     if (!values) return;
     wire::FromCoordinator result;
     result.mutable_result()->set_key(given.key());
     for (std::string& value : *values) result.mutable_result()->add_values(std::move(value));
     send_all(result);
   } catch (const Error& error) {
-    abort({.code = error.code(),
-           .operation = "exchange",
-           .culprit = rank,
-           .reason = error.what(),
-           .reporter = 0});
+    abort({.code = error.code(), .operation = "exchange", .culprit = rank, .reason = error.what(), .reporter = 0});
   }
 }
 
@@ -303,8 +289,7 @@ void Coordinator::check_silence(Time now) {
     if (slept) member.last_heard = now;
     const Duration silence = now - member.last_heard;
     if (silence <= options_.heartbeat_timeout) continue;
-    lose(rank, fmt::format("no sign of life for {:.1f} s (stopped, hung or cut off)",
-                           to_seconds(silence)));
+    lose(rank, fmt::format("no sign of life for {:.1f} s (stopped, hung or cut off)", to_seconds(silence)));
   }
 }
 
@@ -318,8 +303,7 @@ void Coordinator::check_verdict(Time now) {
   if (!verdict) return;
   abort(*verdict);
   const bool silent = verdict->code == ErrorCode::kPeerLost;
-  if (silent && members_[verdict->culprit].state == State::kPresent)
-    lose(verdict->culprit, "it is silent");
+  if (silent && members_[verdict->culprit].state == State::kPresent) lose(verdict->culprit, "it is silent");
 }
 
 void Coordinator::check_exchanges(Time now) {

@@ -14,25 +14,23 @@ std::string name_of(const std::string& key) { return fmt::format("exchange '{}'"
 
 }  // namespace
 
-std::optional<std::vector<std::string>> ExchangeTable::add(const std::string& key, Rank rank,
-                                                           std::string value, Time deadline) {
+std::optional<std::vector<std::string>> ExchangeTable::add(const std::string& key, Rank rank, std::string value,
+                                                           Time deadline) {
   if (key.size() > kMaxKey || (open_.size() >= kMaxOpen && !open_.count(key))) {
-    throw Error(
-        ErrorCode::kResourceExhausted,
-        fmt::format("rank {} opens {}: keys have at most {} bytes and {} exchanges can be open",
-                    rank, name_of(key), kMaxKey, kMaxOpen),
-        rank);
+    throw Error(ErrorCode::kResourceExhausted,
+                fmt::format("rank {} opens {}: keys have at most {} bytes and {} exchanges can be open", rank,
+                            name_of(key), kMaxKey, kMaxOpen),
+                rank);
   }
   Exchange& exchange = open_[key];
   if (exchange.values.count(rank)) {
-    throw Error(ErrorCode::kMismatch,
-                fmt::format("rank {} gave two values for {}", rank, name_of(key)), rank);
+    throw Error(ErrorCode::kMismatch, fmt::format("rank {} gave two values for {}", rank, name_of(key)), rank);
   }
   exchange.bytes += value.size();
   if (exchange.bytes > Control::kMaxExchangeBytes) {
     throw Error(ErrorCode::kResourceExhausted,
-                fmt::format("{} has {} bytes with the value of rank {}; at most {} are allowed",
-                            name_of(key), exchange.bytes, rank, Control::kMaxExchangeBytes),
+                fmt::format("{} has {} bytes with the value of rank {}; at most {} are allowed", name_of(key),
+                            exchange.bytes, rank, Control::kMaxExchangeBytes),
                 rank);
   }
   exchange.deadline = exchange.values.empty() ? deadline : std::min(exchange.deadline, deadline);
@@ -44,8 +42,7 @@ std::optional<std::vector<std::string>> ExchangeTable::add(const std::string& ke
   return all;
 }
 
-std::optional<Abort> ExchangeTable::failure(const std::function<bool(Rank)>& has_left,
-                                            Time now) const {
+std::optional<Abort> ExchangeTable::failure(const std::function<bool(Rank)>& has_left, Time now) const {
   for (const auto& [key, exchange] : open_) {
     const std::vector<Rank> absent = missing(exchange);
     const auto left = std::find_if(absent.begin(), absent.end(), has_left);
@@ -59,8 +56,7 @@ std::optional<Abort> ExchangeTable::failure(const std::function<bool(Rank)>& has
     if (now >= exchange.deadline) {
       abort.code = ErrorCode::kDeadlineExceeded;
       abort.culprit = absent.front();
-      abort.reason =
-          fmt::format("the deadline has passed and {} gave no value", name_ranks(absent));
+      abort.reason = fmt::format("the deadline has passed and {} gave no value", name_ranks(absent));
       return abort;
     }
   }

@@ -17,8 +17,7 @@ class ExchangeTable {
 
   // Adds a value. Returns all values, in rank order, if it was the last one; the key is then free
   // again. Throws kMismatch or kResourceExhausted, blaming the rank.
-  std::optional<std::vector<std::string>> add(const std::string& key, Rank rank, std::string value,
-                                              Time deadline);
+  std::optional<std::vector<std::string>> add(const std::string& key, Rank rank, std::string value, Time deadline);
 
   // Why an exchange can't end well any more: a deadline has passed, or it waits for a rank that has
   // left.

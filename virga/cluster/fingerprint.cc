@@ -34,14 +34,12 @@ std::vector<std::string> all_names(const std::vector<MemberInfo>& members) {
 std::string describe(const RanksByValue& parties) {
   std::vector<RanksByValue::const_iterator> order;
   for (auto party = parties.begin(); party != parties.end(); ++party) order.push_back(party);
-  std::stable_sort(order.begin(), order.end(),
-                   [](auto a, auto b) { return a->second.size() < b->second.size(); });
+  std::stable_sort(order.begin(), order.end(), [](auto a, auto b) { return a->second.size() < b->second.size(); });
   std::string text;
   for (const auto& party : order) {
     if (!text.empty()) text += ", ";
     const bool one = party->second.size() == 1;
-    text += fmt::format("{} {} {}", name_ranks(party->second), one ? "has" : "have",
-                        printable(party->first));
+    text += fmt::format("{} {} {}", name_ranks(party->second), one ? "has" : "have", printable(party->first));
   }
   return text;
 }

@@ -18,8 +18,7 @@ std::string read_boot_id() {
   std::ifstream file(kPath);
   std::string boot_id;
   if (!std::getline(file, boot_id) || boot_id.empty()) {
-    fail(ErrorCode::kUnavailable,
-         "{} can't be read, so the ranks of this host can't be found: mount /proc", kPath);
+    fail(ErrorCode::kUnavailable, "{} can't be read, so the ranks of this host can't be found: mount /proc", kPath);
   }
   return boot_id;
 }
@@ -27,8 +26,7 @@ std::string read_boot_id() {
 struct stat status_of(const char* path) {
   struct stat status {};
   if (stat(path, &status) != 0) {
-    fail(ErrorCode::kUnavailable,
-         "{} can't be examined, so the ranks of this host can't be found: {}", path,
+    fail(ErrorCode::kUnavailable, "{} can't be examined, so the ranks of this host can't be found: {}", path,
          std::strerror(errno));
   }
   return status;
@@ -52,8 +50,8 @@ HostFacts read_host_facts() {
 }
 
 std::string host_identity(const HostFacts& facts) {
-  const std::string text = fmt::format("virga host 1\n{}\n{}\n{}\n", facts.boot_id,
-                                       facts.ipc_namespace, facts.shm_device);
+  const std::string text =
+      fmt::format("virga host 1\n{}\n{}\n{}\n", facts.boot_id, facts.ipc_namespace, facts.shm_device);
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(text.data()), text.size(), digest);
   std::string identity;

@@ -29,8 +29,7 @@ class Environment {
 
   std::string needed_text(std::string_view name, std::string_view because) const {
     if (auto value = text(name)) return *value;
-    fail(ErrorCode::kInvalidArgument, "{} is missing from the environment, though {}", name,
-         because);
+    fail(ErrorCode::kInvalidArgument, "{} is missing from the environment, though {}", name, because);
   }
 
   std::optional<int64_t> number(std::string_view name, int64_t least, int64_t most) const {
@@ -40,16 +39,13 @@ class Environment {
     const char* const last = value->data() + value->size();
     const auto [end, error] = std::from_chars(value->data(), last, result);
     require(error == std::errc() && end == last, "{}={} is not a whole number", name, *value);
-    require(result >= least && result <= most, "{}={} is outside {} to {}", name, *value, least,
-            most);
+    require(result >= least && result <= most, "{}={} is outside {} to {}", name, *value, least, most);
     return result;
   }
 
-  int needed_number(std::string_view name, int64_t least, int64_t most,
-                    std::string_view because) const {
+  int needed_number(std::string_view name, int64_t least, int64_t most, std::string_view because) const {
     if (auto value = number(name, least, most)) return static_cast<int>(*value);
-    fail(ErrorCode::kInvalidArgument, "{} is missing from the environment, though {}", name,
-         because);
+    fail(ErrorCode::kInvalidArgument, "{} is missing from the environment, though {}", name, because);
   }
 
   // The first of the names that is set; empty if none is.
@@ -68,29 +64,27 @@ struct RankNames {
   std::string_view rank, world_size, local_rank, local_world_size;
 };
 constexpr RankNames kTorchNames{"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"};
-constexpr RankNames kOpenMpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE",
-                                  "OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"};
+constexpr RankNames kOpenMpiNames{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_LOCAL_RANK",
+                                  "OMPI_COMM_WORLD_LOCAL_SIZE"};
 
 void check_ranks(const LaunchInfo& info, const RankNames& names) {
-  require(info.rank < info.world_size, "{}={} is not below {}={}", names.rank, info.rank,
-          names.world_size, info.world_size);
-  require(info.local_rank < info.local_world_size, "{}={} is not below {}={}", names.local_rank,
-          info.local_rank, names.local_world_size, info.local_world_size);
+  require(info.rank < info.world_size, "{}={} is not below {}={}", names.rank, info.rank, names.world_size,
+          info.world_size);
+  require(info.local_rank < info.local_world_size, "{}={} is not below {}={}", names.local_rank, info.local_rank,
+          names.local_world_size, info.local_world_size);
   require(info.local_world_size <= info.world_size, "{}={} is above {}={}", names.local_world_size,
           info.local_world_size, names.world_size, info.world_size);
 }
 
 LaunchInfo read_ranks(const Environment& environment, const RankNames& names) {
   LaunchInfo info;
-  info.rank = environment.needed_number(names.rank, 0, kMaxRanks - 1,
-                                        fmt::format("{} is set", names.world_size));
-  info.world_size = environment.needed_number(names.world_size, 1, kMaxRanks,
-                                              fmt::format("{} is set", names.rank));
+  info.rank = environment.needed_number(names.rank, 0, kMaxRanks - 1, fmt::format("{} is set", names.world_size));
+  info.world_size = environment.needed_number(names.world_size, 1, kMaxRanks, fmt::format("{} is set", names.rank));
   if (environment.has(names.local_rank) || environment.has(names.local_world_size)) {
-    info.local_rank = environment.needed_number(names.local_rank, 0, kMaxRanks - 1,
-                                                fmt::format("{} is set", names.local_world_size));
-    info.local_world_size = environment.needed_number(names.local_world_size, 1, kMaxRanks,
-                                                      fmt::format("{} is set", names.local_rank));
+    info.local_rank =
+        environment.needed_number(names.local_rank, 0, kMaxRanks - 1, fmt::format("{} is set", names.local_world_size));
+    info.local_world_size =
+        environment.needed_number(names.local_world_size, 1, kMaxRanks, fmt::format("{} is set", names.local_rank));
   }
   check_ranks(info, names);
   return info;
@@ -112,8 +106,7 @@ LaunchInfo read_open_mpi(const Environment& environment) {
 }
 
 int read_slurm_local_size(const Environment& environment, std::string_view because) {
-  const std::string tasks =
-      environment.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
+  const std::string tasks = environment.first_of({"SLURM_STEP_TASKS_PER_NODE", "SLURM_TASKS_PER_NODE"});
   if (!tasks.empty()) {
     const auto node = environment.number("SLURM_NODEID", 0, kMaxRanks - 1);
     return slurm_tasks_on_node(tasks, static_cast<int>(node.value_or(0)));
@@ -160,8 +153,7 @@ int port_after_master(const Environment& environment, std::string_view because) 
 }
 
 HostPort read_slurm_rendezvous(const Environment& environment) {
-  constexpr std::string_view kBecause =
-      "Slurm started this rank and neither VIRGA_RENDEZVOUS nor MASTER_ADDR is set";
+  constexpr std::string_view kBecause = "Slurm started this rank and neither VIRGA_RENDEZVOUS nor MASTER_ADDR is set";
   const std::string nodes = environment.first_of({"SLURM_STEP_NODELIST", "SLURM_JOB_NODELIST"});
   if (nodes.empty()) environment.needed_text("SLURM_JOB_NODELIST", kBecause);
   if (environment.has("MASTER_PORT")) {
@@ -173,8 +165,7 @@ HostPort read_slurm_rendezvous(const Environment& environment) {
 }
 
 HostPort read_rendezvous(const Environment& environment, const LaunchInfo& info) {
-  if (auto text = environment.text("VIRGA_RENDEZVOUS"))
-    return parse_host_port("VIRGA_RENDEZVOUS", *text);
+  if (auto text = environment.text("VIRGA_RENDEZVOUS")) return parse_host_port("VIRGA_RENDEZVOUS", *text);
   if (auto host = environment.text("MASTER_ADDR")) {
     return {*host, port_after_master(environment, "MASTER_ADDR is set")};
   }
@@ -183,28 +174,25 @@ HostPort read_rendezvous(const Environment& environment, const LaunchInfo& info)
        "{} ranks don't know where to meet: MASTER_ADDR is missing from the environment; set "
        "MASTER_ADDR and "
        "MASTER_PORT, or VIRGA_RENDEZVOUS=host:port, to where rank 0 runs{}",
-       info.world_size,
-       info.launcher == "open mpi" ? " (mpirun -x VIRGA_RENDEZVOUS=host:port)" : "");
+       info.world_size, info.launcher == "open mpi" ? " (mpirun -x VIRGA_RENDEZVOUS=host:port)" : "");
 }
 
 }  // namespace
 
 HostPort parse_host_port(std::string_view variable, const std::string& text) {
   const size_t colon = text.rfind(':');
-  require(colon != std::string::npos && colon > 0 && colon + 1 < text.size(),
-          "{}={} is not host:port", variable, text);
+  require(colon != std::string::npos && colon > 0 && colon + 1 < text.size(), "{}={} is not host:port", variable, text);
   HostPort result{text.substr(0, colon), 0};
   const char* const last = text.data() + text.size();
   const auto [end, error] = std::from_chars(text.data() + colon + 1, last, result.port);
   require(error == std::errc() && end == last && result.port >= 1 && result.port <= kMaxPort,
           "{}={}: the port must be a number from 1 to 65535", variable, text);
   if (result.host.front() == '[') {
-    require(result.host.size() > 2 && result.host.back() == ']', "{}={}: '[' without ']'", variable,
-            text);
+    require(result.host.size() > 2 && result.host.back() == ']', "{}={}: '[' without ']'", variable, text);
     result.host = result.host.substr(1, result.host.size() - 2);
   } else {
-    require(result.host.find(':') == std::string::npos,
-            "{}={}: an IPv6 address stands in brackets: [address]:port", variable, text);
+    require(result.host.find(':') == std::string::npos, "{}={}: an IPv6 address stands in brackets: [address]:port",
+            variable, text);
   }
   return result;
 }

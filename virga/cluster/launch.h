@@ -19,9 +19,8 @@ struct LaunchInfo {
   int local_world_size = 1;     // how many those are
   std::string rendezvous_host;  // a name or an address, IPv6 without brackets
   int rendezvous_port = 0;
-  std::string job;  // tells this job from another one at the same address; empty if nobody named it
-  bool agent_store =
-      false;  // torchrun's agent keeps a store at MASTER_PORT: rank 0 may publish a port there
+  std::string job;           // tells this job from another one at the same address; empty if nobody named it
+  bool agent_store = false;  // torchrun's agent keeps a store at MASTER_PORT: rank 0 may publish a port there
 };
 
 using GetEnvironment = std::function<std::optional<std::string>(std::string_view)>;

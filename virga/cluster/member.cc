@@ -20,8 +20,7 @@ std::future<T> failed_future(const Error& error) {
 }
 
 Error no_coordinator(const std::string& key) {
-  return Error(ErrorCode::kUnavailable,
-               fmt::format("exchange '{}': rank 0 has left the job", printable(key)), 0);
+  return Error(ErrorCode::kUnavailable, fmt::format("exchange '{}': rank 0 has left the job", printable(key)), 0);
 }
 
 }  // namespace
@@ -72,16 +71,14 @@ void Member::welcome(const wire::Welcome& message) {
   if (!meeting_) return;
   try {
     if (message.members_size() != options_.world_size) {
-      fail(ErrorCode::kCorrupt, "rank 0 lists {} members of a job of {}", message.members_size(),
-           options_.world_size);
+      fail(ErrorCode::kCorrupt, "rank 0 lists {} members of a job of {}", message.members_size(), options_.world_size);
     }
     Members members;
     for (const wire::Member& member : message.members()) {
       members.push_back(wire::get(member, options_.world_size));
       const Rank expected = static_cast<Rank>(members.size()) - 1;
       if (members.back().rank != expected) {
-        fail(ErrorCode::kCorrupt, "rank 0 lists rank {} in the place of rank {}",
-             members.back().rank, expected);
+        fail(ErrorCode::kCorrupt, "rank 0 lists rank {} in the place of rank {}", members.back().rank, expected);
       }
       members.back().fingerprint = options_.self.fingerprint;
     }
@@ -96,22 +93,20 @@ void Member::welcome(const wire::Welcome& message) {
 void Member::check_meeting(Time now) {
   if (!meeting_) return;
   const bool answered = line_ == Line::kOpen;
-  const Time deadline =
-      met_at_ + options_.meeting_timeout + (answered ? kVerdictTime : Duration::zero());
+  const Time deadline = met_at_ + options_.meeting_timeout + (answered ? kVerdictTime : Duration::zero());
   const double waited = to_seconds(now - met_at_);
   if (now >= deadline) {
     give_up(Error(ErrorCode::kDeadlineExceeded,
-                  fmt::format("rendezvous: rank {} did not meet rank 0 at {} within {:.0f} s: {}",
-                              options_.self.rank, place(), waited,
-                              answered ? "rank 0 gives no verdict" : trouble_),
+                  fmt::format("rendezvous: rank {} did not meet rank 0 at {} within {:.0f} s: {}", options_.self.rank,
+                              place(), waited, answered ? "rank 0 gives no verdict" : trouble_),
                   0));
     return;
   }
   if (answered || now < next_progress_) return;
   next_progress_ += options_.progress_period;
   if (!options_.on_progress) return;
-  options_.on_progress(fmt::format("rank {} still looks for rank 0 at {} after {:.0f} s: {}",
-                                   options_.self.rank, place(), waited, trouble_));
+  options_.on_progress(fmt::format("rank {} still looks for rank 0 at {} after {:.0f} s: {}", options_.self.rank,
+                                   place(), waited, trouble_));
 }
 
 // --- The stream ---
@@ -127,9 +122,8 @@ void Member::receive(const wire::FromCoordinator& message, Time now) {
 void Member::hear(const wire::FromCoordinator& message) {
   switch (message.kind_case()) {
     case wire::FromCoordinator::kRefusal:
-      give_up(Error(ErrorCode::kMismatch,
-                    fmt::format("rendezvous: rank {} was refused at {}: {}", options_.self.rank,
-                                place(), printable(message.refusal().text(), 1000))));
+      give_up(Error(ErrorCode::kMismatch, fmt::format("rendezvous: rank {} was refused at {}: {}", options_.self.rank,
+                                                      place(), printable(message.refusal().text(), 1000))));
       break;
     case wire::FromCoordinator::kHeartbeat:
       if (message.heartbeat().answer_now()) next_beat_ = Time(0);
@@ -157,8 +151,7 @@ void Member::hear(const wire::FromCoordinator& message) {
 // Rank 0 has left in order, or answers this rank's own goodbye.
 void Member::take_goodbye() {
   coordinator_left_ = true;
-  for (auto& [key, waiting] : waiting_)
-    waiting.promise.set_exception(as_exception(no_coordinator(key)));
+  for (auto& [key, waiting] : waiting_) waiting.promise.set_exception(as_exception(no_coordinator(key)));
   waiting_.clear();
   finish_leaving();
 }
@@ -185,14 +178,12 @@ void Member::lose_coordinator(const std::string& how) {
 
 // --- The running job ---
 
-std::future<Member::Values> Member::exchange(const std::string& key, std::string value,
-                                             Duration timeout, Time now) {
+std::future<Member::Values> Member::exchange(const std::string& key, std::string value, Duration timeout, Time now) {
   if (abort_) return failed_future<Values>(to_error(*abort_));
   if (coordinator_left_) return failed_future<Values>(no_coordinator(key));
   if (waiting_.count(key)) {
     return failed_future<Values>(
-        Error(ErrorCode::kInvalidArgument,
-              fmt::format("exchange '{}' is under way already", printable(key))));
+        Error(ErrorCode::kInvalidArgument, fmt::format("exchange '{}' is under way already", printable(key))));
   }
   wire::ToCoordinator message;
   message.mutable_contribution()->set_key(key);
@@ -235,8 +226,7 @@ void Member::fail_job(const Abort& abort) {
   abort_ = abort;
   const bool had_met = has_met();
   give_up(to_error(abort));
-  for (auto& [key, waiting] : waiting_)
-    waiting.promise.set_exception(as_exception(to_error(abort)));
+  for (auto& [key, waiting] : waiting_) waiting.promise.set_exception(as_exception(to_error(abort)));
   waiting_.clear();
   if (had_met && listener_) std::exchange(listener_, nullptr)(abort);
 }
@@ -282,8 +272,7 @@ void Member::check_silence(Time now) {
   if (now - last_tick_ > options_.heartbeat_timeout / 2) last_heard_ = now;
   const Duration silence = now - last_heard_;
   if (silence <= options_.heartbeat_timeout) return;
-  lose_coordinator(
-      fmt::format("no sign of life for {:.1f} s (stopped, hung or cut off)", to_seconds(silence)));
+  lose_coordinator(fmt::format("no sign of life for {:.1f} s (stopped, hung or cut off)", to_seconds(silence)));
 }
 
 void Member::check_exchanges(Time now) {
@@ -292,9 +281,9 @@ void Member::check_exchanges(Time now) {
       ++waiting;
       continue;
     }
-    waiting->second.promise.set_exception(as_exception(
-        Error(ErrorCode::kDeadlineExceeded,
-              fmt::format("exchange '{}': rank 0 gives no result", printable(waiting->first)), 0)));
+    waiting->second.promise.set_exception(
+        as_exception(Error(ErrorCode::kDeadlineExceeded,
+                           fmt::format("exchange '{}': rank 0 gives no result", printable(waiting->first)), 0)));
     waiting = waiting_.erase(waiting);
   }
 }
@@ -308,9 +297,8 @@ void Member::beat(Time now) {
 }
 
 std::string Member::place() const {
-  return options_.rendezvous_host.empty()
-             ? "this process"
-             : fmt::format("{}:{}", options_.rendezvous_host, options_.rendezvous_port);
+  return options_.rendezvous_host.empty() ? "this process"
+                                          : fmt::format("{}:{}", options_.rendezvous_host, options_.rendezvous_port);
 }
 
 }  // namespace virga::cluster

@@ -43,8 +43,7 @@ class Member {
   void disconnected(const std::string& how);
   void tick(Time now);
 
-  std::future<Values> exchange(const std::string& key, std::string value, Duration timeout,
-                               Time now);
+  std::future<Values> exchange(const std::string& key, std::string value, Duration timeout, Time now);
   void report(Abort abort);
   void set_listener(std::function<void(const Abort&)> listener);
   // Says goodbye; the future is ready when rank 0 has answered, is lost, or leave_timeout has

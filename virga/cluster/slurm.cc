@@ -11,13 +11,11 @@ namespace {
 constexpr int kMaxTasks = 1 << 24;
 
 [[noreturn]] void bad_node_list(const std::string& list) {
-  fail(ErrorCode::kInvalidArgument,
-       "Slurm's node list is '{}': expected names such as 'node[03-05,7],login'", list);
+  fail(ErrorCode::kInvalidArgument, "Slurm's node list is '{}': expected names such as 'node[03-05,7],login'", list);
 }
 
 [[noreturn]] void bad_tasks(const std::string& list) {
-  fail(ErrorCode::kInvalidArgument,
-       "Slurm's tasks per node are '{}': expected counts such as '2(x3),1'", list);
+  fail(ErrorCode::kInvalidArgument, "Slurm's tasks per node are '{}': expected counts such as '2(x3),1'", list);
 }
 
 bool is_digits(std::string_view text) {
@@ -80,8 +78,8 @@ int slurm_tasks_on_node(const std::string& list, int node) {
     if (comma == std::string_view::npos) break;
     rest.remove_prefix(comma + 1);
   }
-  fail(ErrorCode::kInvalidArgument,
-       "Slurm's tasks per node '{}' describe {} nodes, this is node number {}", list, first, node);
+  fail(ErrorCode::kInvalidArgument, "Slurm's tasks per node '{}' describe {} nodes, this is node number {}", list,
+       first, node);
 }
 
 }  // namespace virga::cluster

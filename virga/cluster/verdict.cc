@@ -47,8 +47,8 @@ Abort Verdict::blame_silent(Rank rank, Duration silence) const {
   Abort abort = reports_.at(first_reporter_);
   abort.code = ErrorCode::kPeerLost;
   abort.culprit = rank;
-  abort.reason = fmt::format("rank {} has been silent for {:.1f} s (stopped, hung or cut off); {}",
-                             rank, to_seconds(silence), abort.reason);
+  abort.reason = fmt::format("rank {} has been silent for {:.1f} s (stopped, hung or cut off); {}", rank,
+                             to_seconds(silence), abort.reason);
   return abort;
 }
 

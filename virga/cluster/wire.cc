@@ -14,8 +14,7 @@ constexpr size_t kMaxReason = 4 << 10;
 
 void check_length(std::string_view what, Rank rank, size_t length, size_t limit) {
   if (length <= limit) return;
-  fail(ErrorCode::kCorrupt, "the {} of rank {} has {} bytes; at most {} are allowed", what, rank,
-       length, limit);
+  fail(ErrorCode::kCorrupt, "the {} of rank {} has {} bytes; at most {} are allowed", what, rank, length, limit);
 }
 
 Rank get_rank(int32_t rank, int world_size) { return rank >= 0 && rank < world_size ? rank : -1; }

@@ -31,8 +31,8 @@ class Strategy {
   virtual Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) = 0;
 
   // The step is over. `applied` is false when all ranks skip it: what was taken out of residuals goes back. So a sparse
-  // strategy keeps the finite gradients of a skipped step for later, as it keeps all else that is not sent; a dense one,
-  // which has nowhere to keep them, drops them.
+  // strategy keeps the finite gradients of a skipped step for later, as it keeps all else that is not sent; a dense
+  // one, which has nowhere to keep them, drops them.
   virtual void end_step(bool applied) { (void)applied; }
 
   // Payload that one host sends to others in a step, by the formula in docs/algorithms.md; the mean over hosts.
