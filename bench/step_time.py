@@ -21,12 +21,14 @@ PAIRS = [
 ]
 
 
-def common(steps):
-    return ["--model", "resnet18", "--batch-size", "16", "--steps", str(steps), "--seed", "1", "--threads", "1"]
+def common(arguments):
+    return ["--model", arguments.model, "--batch-size", "16", "--steps", str(arguments.steps), "--seed", "1",
+            "--threads", "1"]
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--model", default="resnet18", help="the bars are for resnet18")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=12)
     parser.add_argument("--bucket-mb", type=int, nargs="+", default=[25], help="DDP bucket sizes to try")
@@ -36,10 +38,10 @@ def main():
         for rate, strategy, hook, _bar in PAIRS:
             key = (rate, strategy[1])
             if len(ours.setdefault(key, [])) < arguments.rounds:
-                ours[key].append(lab.train(common(arguments.steps) + ["--test-samples", "0"] + strategy, rate=rate))
+                ours[key].append(lab.train(common(arguments) + ["--test-samples", "0"] + strategy, rate=rate))
             for size in arguments.bucket_mb:
                 peers.setdefault((rate, hook, size), []).append(
-                    lab.ddp(common(arguments.steps) + ["--hook", hook, "--bucket-cap-mb", str(size)], rate=rate))
+                    lab.ddp(common(arguments) + ["--hook", hook, "--bucket-cap-mb", str(size)], rate=rate))
     rows = []
     for rate, strategy, hook, bar in PAIRS:
         mine = lab.median_of(ours[(rate, strategy[1])], "step_seconds_median")
