@@ -1,4 +1,3 @@
-#include <cpuid.h>
 #include <cstdio>
 #include <exception>
 #include <fmt/format.h>
@@ -9,6 +8,8 @@
 #include <uct/api/uct.h>
 #include <unistd.h>
 
+#include "virga/data/dataset.h"
+#include "virga/kernel/isa.h"
 #include "virga/lab/lab.h"
 
 #include "command.h"
@@ -78,18 +79,11 @@ Finding look_at_ucx() {
 
 // ---- the rest ----
 
-bool has_f16c() {
-  unsigned a, b, c, d;
-  return __get_cpuid(1, &a, &b, &c, &d) != 0 && (c & bit_F16C) != 0;
-}
-
+// What the kernels would use.
 Finding look_at_cpu() {
-  std::string text = fmt::format("{} cores", std::thread::hardware_concurrency());
-  const auto add = [&text](bool has, const char* name) { text += fmt::format(", {}{}", has ? "" : "no ", name); };
-  add(__builtin_cpu_supports("avx2"), "AVX2");
-  add(has_f16c(), "F16C");
-  add(__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw"), "AVX-512");
-  return {true, text};
+  const bool avx2 = kernel::is_supported(kernel::Isa::kAvx2), avx512 = kernel::is_supported(kernel::Isa::kAvx512);
+  return {true, fmt::format("{} cores, {}AVX2 with F16C, {}AVX-512", std::thread::hardware_concurrency(),
+                            avx2 ? "" : "no ", avx512 ? "" : "no ")};
 }
 
 Finding look_at_torch() {
@@ -101,10 +95,10 @@ Finding look_at_torch() {
 }
 
 Finding look_at_data() {
-  const std::string folder = "/usr/share/datasets/fashion-mnist";
-  const std::string sample = folder + "/train-images-idx3-ubyte.gz";
-  if (::access(sample.c_str(), R_OK) == 0) return {true, folder};
-  return {false, "apt install dataset-fashion-mnist (in Debian's contrib or main), or give --data a folder"};
+  const data::KnownDataset& dataset = data::known_datasets().front();
+  const std::string sample = fmt::format("{}/train-images-idx3-ubyte.gz", dataset.folder);
+  if (::access(sample.c_str(), R_OK) == 0) return {true, std::string(dataset.folder)};
+  return {false, fmt::format("apt install {}, or give --data a folder", dataset.package)};
 }
 
 Finding look_at_namespaces() {

@@ -19,7 +19,7 @@ struct Subcommand {
 };
 
 constexpr Subcommand kSubcommands[] = {
-#ifdef VIRGA_COMMAND_TRAIN
+#ifdef VIRGA_TORCH_VERSION  // built with libtorch
     {"train", virga::command::add_train, false},
 #endif
     {"run", virga::command::add_run, true},

@@ -130,6 +130,7 @@ TEST(WrongUse, ThrowsBeforeAnythingIsSent) {
   const FloatVector vector{std::span(data)};
   EXPECT_THROW(std::ignore = broadcast(comm, comm.topology().world(), 7, vector.buffer()), Error);
   EXPECT_THROW(std::ignore = allreduce_ring(comm, Group({1}), vector, AllreduceOptions()), Error);
+  EXPECT_THROW(std::ignore = allreduce_ring(comm, Group({7, 0}), vector, AllreduceOptions()), Error);
   EXPECT_THROW(std::ignore = allreduce_ring(comm, comm.topology().world(), vector, AllreduceOptions(1, DType::kInt64)),
                Error);
   EXPECT_EQ(job.world().host_bytes_sent(0), 0u);

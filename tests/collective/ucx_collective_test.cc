@@ -8,61 +8,40 @@
 #include "virga/collective/barrier/dissemination.h"
 #include "virga/collective/broadcast/chain.h"
 #include "virga/collective/sparse_allreduce/hitopk.h"
-#include "virga/net/ucx/transport.h"
 #include "virga/runtime/task_group.h"
 
 #include "collective/reference.h"
+#include "contract/world.h"
 
 namespace virga::collective {
 namespace {
 
-using net::ucx::UcxTransport;
 using reference::Vectors;
 
 // A job on the real transport: all ranks in this process, on one loop. Ranks of one virtual host talk by shared memory,
 // others by TCP on the loopback device.
 class UcxJob {
  public:
-  explicit UcxJob(const std::vector<int>& ranks_per_host) : worker_(loop_) {
+  explicit UcxJob(const std::vector<int>& ranks_per_host) : world_(ranks_per_host, {}), worker_(world_.loop()) {
+    std::vector<std::string> host_of;
     for (size_t host = 0; host < ranks_per_host.size(); ++host) {
-      host_of_.insert(host_of_.end(), ranks_per_host[host], "host" + std::to_string(host));
+      host_of.insert(host_of.end(), ranks_per_host[host], "host" + std::to_string(host));
     }
-    const int size = static_cast<int>(host_of_.size());
-    for (Rank r = 0; r < size; ++r) {
-      transports_.push_back(std::make_unique<UcxTransport>(loop_, UcxTransport::Options(r, size, "lo")));
-    }
-    for (Rank from = 0; from < size; ++from) {
-      for (Rank to = 0; to < size; ++to) {
-        if (from != to) transports_[from]->connect(to, transports_[to]->address(), host_of_[from] == host_of_[to]);
-      }
-    }
-    for (Rank r = 0; r < size; ++r) {
-      comms_.push_back(std::make_unique<Comm>(*transports_[r], worker_, cluster::Topology(host_of_)));
+    for (Rank r = 0; r < world_.size(); ++r) {
+      comms_.push_back(std::make_unique<Comm>(world_.at(r), worker_, cluster::Topology(host_of)));
     }
   }
 
-  ~UcxJob() {
-    comms_.clear();
-    std::vector<UcxTransport*> all;
-    for (auto& transport : transports_) all.push_back(transport.get());
-    UcxTransport::leave_together(all);
-  }
-
-  int size() const { return static_cast<int>(comms_.size()); }
+  int size() const { return world_.size(); }
   Comm& comm(Rank rank) { return *comms_[rank]; }
 
   void run(const std::function<Task<void>(Comm&)>& body) {
-    std::vector<Task<void>> tasks;
-    for (auto& comm : comms_) tasks.push_back(body(*comm));
-    loop_.run(when_all(std::move(tasks)));
+    world_.run([&](net::Transport& transport) { return body(comm(transport.rank())); });
   }
 
  private:
-  SteadyClock clock_;
-  Loop loop_{clock_};
+  net::contract::UcxWorld world_;
   ThreadWorker worker_;
-  std::vector<std::string> host_of_;
-  std::vector<std::unique_ptr<UcxTransport>> transports_;
   std::vector<std::unique_ptr<Comm>> comms_;
 };
 

@@ -25,12 +25,7 @@ std::string name_of(const ::testing::TestParamInfo<Case>& info) {
          info.param.strategy;
 }
 
-class LostRank : public ::testing::TestWithParam<Case> {
- protected:
-  void SetUp() override {
-    if (geteuid() != 0) GTEST_SKIP() << "needs root: run the tests with sudo";
-  }
-};
+class LostRank : public lab::RootTest, public ::testing::WithParamInterface<Case> {};
 
 INSTANTIATE_TEST_SUITE_P(Every, LostRank,
                          ::testing::Values(Case{Fault::kKill, 2}, Case{Fault::kStop, 2}, Case{Fault::kCut, 2},

@@ -13,6 +13,8 @@
 #include "virga/lab/lab.h"
 #include "virga/lab/local.h"
 
+#include "lab/support.h"
+
 namespace virga::end_to_end {
 
 using lab::Arguments;
@@ -46,8 +48,7 @@ inline nlohmann::json summary(const std::string& path) {
 }
 
 inline lab::CrewOptions captured(double timeout_seconds) {
-  lab::CrewOptions options;
-  options.output = lab::Output::kCapture;
+  lab::CrewOptions options = lab::captured();
   options.timeout_seconds = timeout_seconds;
   return options;
 }

@@ -77,8 +77,9 @@ TEST_F(Launcher, TorchrunWithAStaticRendezvous) {
 }
 
 // Four hosts of two ranks: shared memory inside, TCP between; the devices count what the transport says.
-TEST(Lab, BytesBetweenHostsAreTheFormula) {
-  if (geteuid() != 0) GTEST_SKIP() << "needs root: run the tests with sudo";
+class Lab : public lab::RootTest {};
+
+TEST_F(Lab, BytesBetweenHostsAreTheFormula) {
   TemporaryFolder folder;
   lab::LabOptions options;
   options.hosts = 3;

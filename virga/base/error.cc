@@ -28,4 +28,16 @@ std::string_view to_string(ErrorCode code) {
   return "unknown error";
 }
 
+Error current_error() {
+  try {
+    throw;
+  } catch (const Error& error) {
+    return error;
+  } catch (const std::exception& error) {
+    return Error(ErrorCode::kCancelled, error.what());
+  } catch (...) {
+    return Error(ErrorCode::kCancelled, "an exception of unknown type");
+  }
+}
+
 }  // namespace virga

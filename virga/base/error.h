@@ -37,6 +37,10 @@ class Error : public std::runtime_error {
   int culprit_;
 };
 
+// Inside a catch block: the exception that is being handled, as an Error. What is none already becomes kCancelled with
+// its text.
+Error current_error();
+
 // Throws Error with a formatted message: fail(ErrorCode::kCorrupt, "index {} is outside {}", i, n).
 template <class... Args>
 [[noreturn]] void fail(ErrorCode code, fmt::format_string<Args...> format, Args&&... args) {

@@ -4,6 +4,7 @@
 #include <arpa/inet.h>
 #include <cerrno>
 #include <cstring>
+#include <ifaddrs.h>
 #include <memory>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -21,7 +22,7 @@ using AddressList = std::unique_ptr<addrinfo, decltype(&freeaddrinfo)>;
 AddressList look_up(const std::string& host, int port, int flags) {
   addrinfo hints{};
   hints.ai_family = AF_UNSPEC;
-  hints.ai_socktype = SOCK_STREAM;
+  hints.ai_socktype = SOCK_STREAM;  // one entry an address
   hints.ai_flags = flags | AI_NUMERICSERV;
   addrinfo* list = nullptr;
   const int error = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &list);
@@ -40,8 +41,8 @@ bool is_loopback(const sockaddr* address) {
 
 class Socket {
  public:
-  explicit Socket(const addrinfo& info)
-      : descriptor_(socket(info.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {}
+  explicit Socket(const addrinfo& info, int type = SOCK_STREAM)
+      : descriptor_(socket(info.ai_family, type | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)) {}
   ~Socket() {
     if (descriptor_ >= 0) close(descriptor_);
   }
@@ -52,6 +53,12 @@ class Socket {
  private:
   const int descriptor_;
 };
+
+// "10.0.0.1"; empty where the address is none of a network.
+std::string numeric(const sockaddr* address, socklen_t length) {
+  char ip[NI_MAXHOST];
+  return getnameinfo(address, length, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST) == 0 ? ip : "";
+}
 
 // 0 or the error number of a connection that has begun.
 int wait_connected(int socket, Duration timeout) {
@@ -72,8 +79,8 @@ std::vector<Address> resolve(const std::string& host, int port) {
   const AddressList list = look_up(host, port, 0);
   std::vector<Address> addresses;
   for (const addrinfo* entry = list.get(); entry; entry = entry->ai_next) {
-    char ip[NI_MAXHOST];
-    if (getnameinfo(entry->ai_addr, entry->ai_addrlen, ip, sizeof ip, nullptr, 0, NI_NUMERICHOST) != 0) continue;
+    const std::string ip = numeric(entry->ai_addr, entry->ai_addrlen);
+    if (ip.empty()) continue;
     addresses.push_back({ip, port, entry->ai_family == AF_INET6, is_loopback(entry->ai_addr)});
   }
   if (addresses.empty()) fail(ErrorCode::kUnavailable, "the host name '{}' has no address", host);
@@ -90,6 +97,30 @@ std::string try_connect(const Address& address, Duration timeout) {
   if (error == 0) return {};
   const char* hint = error == ECONNREFUSED ? " (nothing listens there yet)" : "";
   return fmt::format("{}: {}{}", address.text(), std::strerror(error), hint);
+}
+
+std::string source_ip(const Address& address) {
+  const AddressList info = look_up(address.ip, address.port, AI_NUMERICHOST);
+  const Socket socket(*info, SOCK_DGRAM);
+  sockaddr_storage source{};
+  socklen_t length = sizeof source;
+  auto* generic = reinterpret_cast<sockaddr*>(&source);
+  // Connecting a datagram socket only chooses the way.
+  if (connect(socket.get(), info->ai_addr, info->ai_addrlen) != 0) return {};
+  return getsockname(socket.get(), generic, &length) == 0 ? numeric(generic, length) : "";
+}
+
+std::string interface_with(const std::string& ip) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return {};
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> guard(list, &freeifaddrs);
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    const bool ipv6 = entry->ifa_addr->sa_family == AF_INET6;
+    if (!ipv6 && entry->ifa_addr->sa_family != AF_INET) continue;
+    if (numeric(entry->ifa_addr, ipv6 ? sizeof(sockaddr_in6) : sizeof(sockaddr_in)) == ip) return entry->ifa_name;
+  }
+  return {};
 }
 
 int try_bind(const Address& address) {

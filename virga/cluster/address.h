@@ -24,6 +24,12 @@ std::vector<Address> resolve(const std::string& host, int port);
 // Tries a TCP connection. Empty if something accepted it, else why not.
 std::string try_connect(const Address& address, Duration timeout);
 
+// The numeric address of this machine from which packets to `address` would leave; empty if none would. Sends nothing.
+std::string source_ip(const Address& address);
+
+// The name of this machine's interface that has a numeric address; empty if none has.
+std::string interface_with(const std::string& ip);
+
 // Whether a server could be bound there at this moment: 0 or the system's error number.
 int try_bind(const Address& address);
 

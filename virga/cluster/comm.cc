@@ -1,6 +1,6 @@
 #include "virga/cluster/comm.h"
 
-#include <exception>
+#include <algorithm>
 #include <utility>
 #include <vector>
 
@@ -35,8 +35,8 @@ std::unique_ptr<Operation> Comm::begin(const Group& group, const OpDescriptor& d
   if (failure_) throw *failure_;
   require(group.contains(rank()), "rank {} starts a {} on a group that it is no member of", rank(),
           net::to_string(descriptor.kind));
-  require(group.ranks().back() < world_size(), "a group names rank {} of a job of {}", group.ranks().back(),
-          world_size());
+  const Rank highest = *std::max_element(group.ranks().begin(), group.ranks().end());
+  require(highest < world_size(), "a group names rank {} of a job of {}", highest, world_size());
   net::Header header;
   header.kind = descriptor.kind;
   header.dtype = descriptor.dtype;
@@ -102,25 +102,22 @@ Task<void> Operation::receive(Rank from, uint64_t chunk, net::Buffer payload) {
   record_.bytes_received += payload.bytes;
 }
 
-Task<void> Operation::complete(std::unique_ptr<Operation> self, Task<void> algorithm) {
+Task<void> Comm::complete(std::unique_ptr<Operation> operation, Task<void> algorithm) {
   std::optional<Error> failure;
   try {
     co_await std::move(algorithm);
-  } catch (const Error& error) {
-    failure = error;
-  } catch (const std::exception& error) {
-    failure = Error(ErrorCode::kCancelled, error.what());
+  } catch (...) {
+    failure = current_error();
   }
-  Comm& comm = self->comm_;
-  const Time now = comm.loop().now();
+  const Time now = loop().now();
   if (!failure) {
-    comm.ring_.end(self->record_, OperationRing::State::kDone, now);
+    ring_.end(operation->record_, OperationRing::State::kDone, now);
     co_return;
   }
-  comm.ring_.end(self->record_, OperationRing::State::kFailed, now, failure->what());
-  comm.note_failure(*failure);
-  co_await comm.await_verdict();  // note_failure has seen to it that one comes
-  throw *comm.failure();
+  ring_.end(operation->record_, OperationRing::State::kFailed, now, failure->what());
+  note_failure(*failure);
+  co_await await_verdict();  // note_failure has seen to it that one comes
+  throw *failure_;
 }
 
 }  // namespace virga::cluster

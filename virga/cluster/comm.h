@@ -53,9 +53,12 @@ class Comm {
   void set_timeout(Duration timeout) { timeout_ = timeout; }
   Duration timeout() const { return timeout_; }
 
-  // Starts an operation on a group that this rank belongs to. Its number is drawn here: members must begin their
-  // operations on a group in the same order. Throws what ended the epoch, if something did.
-  std::unique_ptr<Operation> begin(const Group& group, const OpDescriptor& descriptor);
+  // Starts an operation on a group that this rank belongs to, and returns the task that runs `algorithm` (Operation& ->
+  // Task<void>) on it to its end. The operation's number is drawn here and now, not when the task runs: members must
+  // start their operations on a group in the same order. A failure is noted in the ring and ends the epoch. Throws what
+  // ended the epoch, if something did, before anything is sent.
+  template <class Algorithm>
+  Task<void> perform(const Group& group, const OpDescriptor& descriptor, Algorithm algorithm);
 
   // Ends the epoch from outside (the control plane, a lost peer, the user). The first reason wins.
   void abort(const Error& reason);
@@ -66,6 +69,8 @@ class Comm {
 
  private:
   friend class Operation;
+  std::unique_ptr<Operation> begin(const Group& group, const OpDescriptor& descriptor);
+  Task<void> complete(std::unique_ptr<Operation> operation, Task<void> algorithm);
   void note_failure(const Error& error);
   Task<void> await_verdict();
 
@@ -104,11 +109,9 @@ class Operation {
     return comm_.worker_.run(bytes_touched, std::move(work));
   }
 
-  // Runs the algorithm to its end and settles the operation: a failure is noted in the ring and ends the epoch.
-  // `self` keeps the operation alive meanwhile.
-  static Task<void> complete(std::unique_ptr<Operation> self, Task<void> algorithm);
-
  private:
+  friend class Comm;
+
   Comm& comm_;
   net::Header header_;
   Deadline deadline_;
@@ -116,5 +119,12 @@ class Operation {
   OperationRing::Record& record_;
   std::list<Operation*>::iterator position_;
 };
+
+template <class Algorithm>
+Task<void> Comm::perform(const Group& group, const OpDescriptor& descriptor, Algorithm algorithm) {
+  std::unique_ptr<Operation> operation = begin(group, descriptor);
+  Task<void> task = algorithm(*operation);
+  return complete(std::move(operation), std::move(task));
+}
 
 }  // namespace virga::cluster

@@ -28,7 +28,6 @@ struct FloatVector {
     return {data == nullptr ? nullptr : data + range.begin, range.size()};
   }
   net::Buffer buffer() const { return {reinterpret_cast<std::byte*>(data), bytes()}; }
-  net::ConstBuffer const_buffer() const { return {reinterpret_cast<const std::byte*>(data), bytes()}; }
 };
 
 // Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as

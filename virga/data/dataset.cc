@@ -14,12 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A dataset known by name: a Debian package puts it into a folder. To know another one, add a line.
-struct KnownDataset {
-  std::string_view name;
-  std::string_view folder;
-  std::string_view package;
-};
+// To know another one, add a line.
 constexpr std::array kKnownDatasets = {
     KnownDataset{"fashion-mnist", "/usr/share/datasets/fashion-mnist", "dataset-fashion-mnist"},
 };
@@ -79,6 +74,8 @@ DatasetSplits load_folder(const fs::path& folder, const std::string& hint) {
 }
 
 }  // namespace
+
+std::span<const KnownDataset> known_datasets() { return kKnownDatasets; }
 
 DatasetSplits load_dataset(const std::string& name_or_folder) {
   for (const KnownDataset& known : kKnownDatasets) {

@@ -1,7 +1,9 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace virga::data {
@@ -22,6 +24,14 @@ struct DatasetSplits {
   Dataset train;
   Dataset test;
 };
+
+// A dataset known by name: a Debian package puts it into a folder.
+struct KnownDataset {
+  std::string_view name;
+  std::string_view folder;
+  std::string_view package;
+};
+std::span<const KnownDataset> known_datasets();
 
 // Loads a dataset by name ("fashion-mnist": the files of the Debian package dataset-fashion-mnist)
 // or from a folder with the four IDX files train-images-idx3-ubyte, train-labels-idx1-ubyte,

@@ -54,10 +54,9 @@ void validate(const Header& header, int world_size) {
     fail(ErrorCode::kCorrupt, "a message has wire version {}, this rank speaks {}: run the same Virga everywhere",
          header.version, Header::kVersion);
   }
-  const int kind = static_cast<int>(header.kind);
-  if (kind < 1 || kind > 7 || !is_valid(header.dtype)) {
-    fail(ErrorCode::kCorrupt, "a message has operation kind {} and dtype {}, which do not exist", kind,
-         static_cast<int>(header.dtype));
+  if (!is_valid(header.kind) || !virga::is_valid(header.dtype)) {
+    fail(ErrorCode::kCorrupt, "a message has operation kind {} and dtype {}, which do not exist",
+         static_cast<int>(header.kind), static_cast<int>(header.dtype));
   }
   if (header.source < 0 || header.source >= world_size) {
     fail(ErrorCode::kCorrupt, "a message claims to come from rank {} of {}", header.source, world_size);

@@ -20,6 +20,7 @@ enum class OpKind : uint8_t {
   kSparseAllreduce = 7,
 };
 
+inline bool is_valid(OpKind kind) { return kind >= OpKind::kBarrier && kind <= OpKind::kSparseAllreduce; }
 std::string_view to_string(OpKind kind);
 
 // Every message says what it is. 64 bytes, little-endian, no padding (docs/wire.md).

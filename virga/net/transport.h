@@ -23,10 +23,17 @@ struct Buffer {
   std::byte* data = nullptr;
   size_t bytes = 0;
   bool phantom() const { return data == nullptr && bytes > 0; }
+  Buffer part(size_t offset, size_t length) const { return {data == nullptr ? nullptr : data + offset, length}; }
 };
 struct ConstBuffer {
   const std::byte* data = nullptr;
   size_t bytes = 0;
+
+  ConstBuffer() = default;
+  ConstBuffer(const std::byte* data, size_t bytes) : data(data), bytes(bytes) {}
+  ConstBuffer(const Buffer& buffer)
+      : data(buffer.data), bytes(buffer.bytes) {}  // NOLINT: what can be written can be read
+
   bool phantom() const { return data == nullptr && bytes > 0; }
 };
 

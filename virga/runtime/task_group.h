@@ -40,21 +40,10 @@ class TaskGroup {
     try {
       co_await std::move(task);
     } catch (...) {
-      note_failure(std::current_exception());
+      if (!first_error_) first_error_ = std::current_exception();
+      if (scope_) scope_->cancel(current_error());
     }
     if (--running_ == 0 && joining_) all_done_.set();
-  }
-
-  void note_failure(std::exception_ptr error) {
-    if (!first_error_) first_error_ = error;
-    if (!scope_) return;
-    try {
-      std::rethrow_exception(error);
-    } catch (const Error& reason) {
-      scope_->cancel(reason);
-    } catch (const std::exception& reason) {
-      scope_->cancel(Error(ErrorCode::kCancelled, reason.what()));
-    }
   }
 
   CancelScope* scope_;

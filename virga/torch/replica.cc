@@ -149,15 +149,17 @@ void Replica::on_gradient(size_t parameter) {
             "parameter '{}' got a second gradient in one step: call finish_step() and zero_grad() between two backward "
             "passes, or hold_back() before all but the last",
             flat_.slices()[parameter].name);
-    has_gradient_[parameter] = true;
-    flat_.collect_gradient(parameter);
-    --buckets_[bucket_of_[parameter]].missing;
+    take_gradient(parameter);
     launch_ready();
-  } catch (const Error& error) {
-    hook_error_ = error;
-  } catch (const std::exception& error) {
-    hook_error_ = Error(ErrorCode::kCancelled, error.what());
+  } catch (...) {
+    hook_error_ = current_error();
   }
+}
+
+void Replica::take_gradient(size_t parameter) {
+  has_gradient_[parameter] = true;
+  flat_.collect_gradient(parameter);
+  --buckets_[bucket_of_[parameter]].missing;
 }
 
 // Strictly in the plan's order: ranks must begin their operations alike.
@@ -176,10 +178,7 @@ bool Replica::finish_step() {
   {
     std::lock_guard lock(mutex_);
     for (size_t i = 0; i < has_gradient_.size() && !hook_error_; ++i) {
-      if (has_gradient_[i]) continue;
-      has_gradient_[i] = true;
-      flat_.collect_gradient(i);
-      --buckets_[bucket_of_[i]].missing;
+      if (!has_gradient_[i]) take_gradient(i);
     }
     if (!hook_error_) launch_ready();
   }

@@ -1,6 +1,5 @@
 #pragma once
 
-#include <deque>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -76,6 +75,7 @@ class Replica {
   void broadcast_state();
   void install_hooks();
   void on_gradient(size_t parameter);
+  void take_gradient(size_t parameter);
   void launch_ready();
   void launch(size_t bucket);
   [[noreturn]] void stop_everywhere(size_t bucket);

@@ -35,6 +35,15 @@ inline size_t open_descriptors() {
   return count;
 }
 
+// A message's address, for tests that do not care about the rest.
+inline Header header_of(uint64_t chunk, Rank source) {
+  Header header;
+  header.kind = OpKind::kAllreduce;
+  header.chunk = chunk;
+  header.source = source;
+  return header;
+}
+
 // One rank in a process of its own, as its code sees it.
 struct Seat {
   Loop& loop;

@@ -61,14 +61,6 @@ class Cable {
   bool made_ = false;
 };
 
-Header header_of(uint64_t chunk, Rank source) {
-  Header header;
-  header.kind = OpKind::kAllreduce;
-  header.chunk = chunk;
-  header.source = source;
-  return header;
-}
-
 class End {
  public:
   End(Seat& seat, bool mid_transfer) : seat_(seat), mid_transfer_(mid_transfer), peer_(1 - seat.transport.rank()) {}

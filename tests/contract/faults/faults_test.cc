@@ -33,15 +33,6 @@ struct Case {
 };
 void PrintTo(const Case& the_case, std::ostream* out) { *out << the_case.name; }
 
-Header header_of(uint64_t chunk, Rank source) {
-  Header header;
-  header.kind = OpKind::kAllgather;
-  header.operation = 5;
-  header.chunk = chunk;
-  header.source = source;
-  return header;
-}
-
 Task<void> finish_by(Transport& transport, TransferPtr transfer, Duration limit) {
   CancelScope scope;
   const Deadline deadline = Deadline::after(transport.loop().clock(), limit);

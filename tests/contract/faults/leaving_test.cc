@@ -4,6 +4,7 @@
 #include "virga/runtime/task_group.h"
 
 #include "contract/faults/crew.h"
+#include "contract/world.h"
 
 namespace virga::net::faults {
 namespace {
@@ -12,27 +13,15 @@ using namespace std::chrono_literals;
 
 constexpr Rank kLeaver = 1;
 
-Header header_of(uint64_t chunk, Rank source) {
-  Header header;
-  header.kind = OpKind::kBroadcast;
-  header.chunk = chunk;
-  header.source = source;
-  return header;
-}
-
-Task<void> finish_soon(Transport& transport, TransferPtr transfer) {
-  CancelScope scope;
-  const Deadline deadline = Deadline::after(transport.loop().clock(), 10s);
-  co_await finish(transport, std::move(transfer), deadline, scope);
-}
+constexpr Duration kSoon = 10s;
 
 Task<void> exchange(Transport& transport) {
   const Rank peer = 1 - transport.rank();
   std::vector<std::byte> out(8), in(8);
   const TransferPtr receive = transport.receive(peer, header_of(0, peer), {in.data(), in.size()});
   const ConstBuffer words{out.data(), out.size()};
-  co_await finish_soon(transport, transport.send(peer, header_of(0, transport.rank()), words));
-  co_await finish_soon(transport, receive);
+  co_await contract::finish_soon(transport, transport.send(peer, header_of(0, transport.rank()), words), kSoon);
+  co_await contract::finish_soon(transport, receive, kSoon);
 }
 
 // The last messages of a rank count although it is gone when they are asked for.
@@ -41,7 +30,8 @@ std::string say_last_words(Seat& seat) {
   seat.loop.run(exchange(seat.transport));
   for (const size_t bytes : {0u, 100u, 8000u}) {
     const std::vector<std::byte> data(bytes, std::byte{7});
-    seat.loop.run(finish_soon(seat.transport, seat.transport.send(0, header_of(bytes + 1, 1), {data.data(), bytes})));
+    seat.loop.run(contract::finish_soon(seat.transport,
+                                        seat.transport.send(0, header_of(bytes + 1, 1), {data.data(), bytes}), kSoon));
   }
   return {};
 }
@@ -59,8 +49,8 @@ std::string hear_last_words(Seat& seat) {
   take_text(seat.parent);  // it is gone for good
   for (const size_t bytes : {8000u, 0u, 100u}) {
     std::vector<std::byte> data(bytes);
-    seat.loop.run(
-        finish_soon(seat.transport, seat.transport.receive(kLeaver, header_of(bytes + 1, 1), {data.data(), bytes})));
+    seat.loop.run(contract::finish_soon(
+        seat.transport, seat.transport.receive(kLeaver, header_of(bytes + 1, 1), {data.data(), bytes}), kSoon));
     if (bytes > 0 && data.back() != std::byte{7}) report += "a last message is wrong\n";
   }
   const Time end = seat.loop.now() + 200ms;

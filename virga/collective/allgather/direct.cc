@@ -19,7 +19,7 @@ Task<void> move_shard(Operation& op, unsigned phase, Rank peer, FloatVector shar
   const auto lane = [&op, phase, peer, shard, way](size_t i) {
     const FloatVector slice = shard.part(pattern::slice(shard.elements, i));
     const uint64_t chunk = chunk_number(phase, i, 0);
-    return way == Way::kSend ? op.send(peer, chunk, slice.const_buffer()) : op.receive(peer, chunk, slice.buffer());
+    return way == Way::kSend ? op.send(peer, chunk, slice.buffer()) : op.receive(peer, chunk, slice.buffer());
   };
   co_await run_lanes(pattern::slice_count(shard.elements), kLanes, op.scope(), lane);
 }
@@ -39,10 +39,8 @@ Task<void> allgather_direct(Operation& op, unsigned phase, Group group, int owne
 }
 
 Task<void> allgather(Comm& comm, Group group, FloatVector data) {
-  auto op = comm.begin(group, {net::OpKind::kAllgather, DType::kFloat32, data.elements});
-  Operation& running = *op;
-  const int owners = group.size();
-  return Operation::complete(std::move(op), allgather_direct(running, 0, std::move(group), owners, data));
+  return comm.perform(group, {net::OpKind::kAllgather, DType::kFloat32, data.elements},
+                      [&](Operation& op) { return allgather_direct(op, 0, group, group.size(), data); });
 }
 
 }  // namespace virga::collective

@@ -13,10 +13,6 @@
 namespace virga::collective {
 namespace {
 
-net::Buffer part(net::Buffer data, size_t offset, size_t bytes) {
-  return {data.data == nullptr ? nullptr : data.data + offset, bytes};
-}
-
 uint64_t hash_of(const std::vector<size_t>& bytes) {
   uint64_t hash = 14695981039346656037ull;
   for (size_t count : bytes) hash = (hash ^ count) * 1099511628211ull;
@@ -33,10 +29,8 @@ Task<void> allgatherv_direct(Operation& op, unsigned phase, Group group, std::ve
   const uint64_t chunk = chunk_number(phase, 0, 0);
   for (int distance = 1; distance < n; ++distance) {
     const int to = (me + distance) % n, from = (me - distance + n) % n;
-    const net::Buffer own = part(data, offset[me], bytes[me]);
-    const net::ConstBuffer out{own.data, own.bytes};
-    parts.push_back(op.send(group.rank(to), chunk, out));
-    parts.push_back(op.receive(group.rank(from), chunk, part(data, offset[from], bytes[from])));
+    parts.push_back(op.send(group.rank(to), chunk, data.part(offset[me], bytes[me])));
+    parts.push_back(op.receive(group.rank(from), chunk, data.part(offset[from], bytes[from])));
   }
   co_await when_all(std::move(parts), &op.scope());
 }
@@ -48,9 +42,7 @@ Task<void> allgatherv(Comm& comm, Group group, std::vector<size_t> bytes, net::B
   require(sum == data.bytes, "allgatherv's sizes add up to {} bytes, the buffer has {}", sum, data.bytes);
   cluster::OpDescriptor descriptor{net::OpKind::kAllgatherv, DType::kByte, data.bytes};
   descriptor.options = hash_of(bytes);
-  auto op = comm.begin(group, descriptor);
-  Operation& running = *op;
-  return Operation::complete(std::move(op), allgatherv_direct(running, 0, std::move(group), std::move(bytes), data));
+  return comm.perform(group, descriptor, [&](Operation& op) { return allgatherv_direct(op, 0, group, bytes, data); });
 }
 
 }  // namespace virga::collective

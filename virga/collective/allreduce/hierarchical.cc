@@ -9,36 +9,19 @@
 
 #include "virga/collective/allreduce/hierarchical.h"
 
-#include "virga/collective/allgather/direct.h"
-#include "virga/collective/reduce_scatter/direct.h"
+#include "virga/collective/hierarchy.h"
 
 namespace virga::collective {
-namespace {
-
-enum Phase : unsigned { kReduceInside = 0, kRing = 1, kGatherInside = 3 };
-
-Task<void> hierarchical(Operation& op, FloatVector data, AllreduceOptions options) {
-  const cluster::Topology& topology = op.comm().topology();
-  const Rank rank = op.comm().rank();
-  const Group host = topology.same_host(rank);
-  const int owners = topology.owners_per_host(), local = topology.local_index(rank);
-  co_await reduce_scatter_direct(op, kReduceInside, host, owners, data);
-  if (local < owners) {
-    const FloatVector shard = data.part(pattern::shard(data.elements, owners, local));
-    co_await ring_phase(op, kRing, topology.across_hosts(local), shard, options);
-  }
-  co_await allgather_direct(op, kGatherInside, host, owners, data);
-}
-
-}  // namespace
 
 Task<void> allreduce_hierarchical(Comm& comm, FloatVector data, AllreduceOptions options) {
   check(options);
   cluster::OpDescriptor descriptor{net::OpKind::kAllreduce, DType::kFloat32, data.elements};
   descriptor.options = fingerprint(options) | (uint64_t{1} << 60);
-  auto op = comm.begin(comm.topology().world(), descriptor);
-  Operation& running = *op;
-  return Operation::complete(std::move(op), hierarchical(running, data, options));
+  return comm.perform(comm.topology().world(), descriptor, [&](Operation& op) {
+    return hierarchical(op, data, [&op, options](unsigned phase, Group across, FloatVector shard) {
+      return ring_phase(op, phase, std::move(across), shard, options);
+    });
+  });
 }
 
 }  // namespace virga::collective

@@ -48,7 +48,7 @@ Task<void> ring_float(Slice slice) {
   std::vector<float> incoming(slice.data.phantom() ? 0 : slice.segment(0).elements);
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const FloatVector sum = slice.segment(slice.ring.reduce_receive(step));
-    co_await slice.exchange(slice.chunk(0, step), slice.segment(slice.ring.reduce_send(step)).const_buffer(),
+    co_await slice.exchange(slice.chunk(0, step), slice.segment(slice.ring.reduce_send(step)).buffer(),
                             buffer(incoming, sum));
     co_await slice.op.work(3 * sum.bytes(), [&] {
       if (!sum.phantom()) kernel::add(sum.span(), {incoming.data(), sum.elements});
@@ -59,7 +59,7 @@ Task<void> ring_float(Slice slice) {
     if (!own.phantom() && slice.options.scale != 1.0f) kernel::scale(own.span(), slice.options.scale);
   });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(slice.chunk(1, step), slice.segment(slice.ring.gather_send(step)).const_buffer(),
+    co_await slice.exchange(slice.chunk(1, step), slice.segment(slice.ring.gather_send(step)).buffer(),
                             slice.segment(slice.ring.gather_receive(step)).buffer());
   }
 }
@@ -70,9 +70,6 @@ class HalfSlice {
   explicit HalfSlice(const Slice& slice) : slice_(slice), halves_(slice.data.phantom() ? 0 : slice.data.elements) {}
 
   net::Buffer buffer(int segment) { return {reinterpret_cast<std::byte*>(at(segment)), bytes(segment)}; }
-  net::ConstBuffer const_buffer(int segment) {
-    return {reinterpret_cast<const std::byte*>(at(segment)), bytes(segment)};
-  }
   std::span<uint16_t> span(int segment) { return {at(segment), range(segment).size()}; }
   size_t bytes(int segment) const { return range(segment).size() * sizeof(uint16_t); }
 
@@ -96,8 +93,7 @@ Task<void> ring_half(Slice slice) {
   });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const int segment = slice.ring.reduce_receive(step);
-    co_await slice.exchange(slice.chunk(0, step), halves.const_buffer(slice.ring.reduce_send(step)),
-                            halves.buffer(segment));
+    co_await slice.exchange(slice.chunk(0, step), halves.buffer(slice.ring.reduce_send(step)), halves.buffer(segment));
     co_await slice.op.work(3 * slice.segment(segment).bytes(), [&] {
       if (!phantom) kernel::add_half(slice.segment(segment).span(), halves.span(segment));
       pack(segment);
@@ -105,7 +101,7 @@ Task<void> ring_half(Slice slice) {
   }
   if (slice.ring.size == 1) co_await slice.op.work(slice.data.bytes(), [&] { pack(0); });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(slice.chunk(1, step), halves.const_buffer(slice.ring.gather_send(step)),
+    co_await slice.exchange(slice.chunk(1, step), halves.buffer(slice.ring.gather_send(step)),
                             halves.buffer(slice.ring.gather_receive(step)));
   }
   co_await slice.op.work(2 * slice.data.bytes(), [&] {
@@ -130,9 +126,7 @@ Task<void> allreduce_ring(Comm& comm, Group group, FloatVector data, AllreduceOp
   check(options);
   cluster::OpDescriptor descriptor{net::OpKind::kAllreduce, DType::kFloat32, data.elements};
   descriptor.options = fingerprint(options);
-  auto op = comm.begin(group, descriptor);
-  Operation& running = *op;
-  return Operation::complete(std::move(op), ring_phase(running, 0, std::move(group), data, options));
+  return comm.perform(group, descriptor, [&](Operation& op) { return ring_phase(op, 0, group, data, options); });
 }
 
 void check(const AllreduceOptions& options) {

@@ -27,9 +27,8 @@ Task<void> disseminate(Operation& op, Group group) {
 }  // namespace
 
 Task<void> barrier(Comm& comm, Group group) {
-  auto op = comm.begin(group, {net::OpKind::kBarrier, DType::kByte});
-  Operation& running = *op;
-  return Operation::complete(std::move(op), disseminate(running, std::move(group)));
+  return comm.perform(group, {net::OpKind::kBarrier, DType::kByte},
+                      [&](Operation& op) { return disseminate(op, group); });
 }
 
 }  // namespace virga::collective

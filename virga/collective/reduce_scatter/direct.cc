@@ -71,8 +71,7 @@ Task<void> collect(Phase& phase) {
 
 Task<void> hand_out(Phase& phase, int owner) {
   const auto lane = [&phase, owner](size_t i) {
-    return phase.op.send(phase.group.rank(owner), chunk_number(phase.phase, i, 0),
-                         phase.slice_of(owner, i).const_buffer());
+    return phase.op.send(phase.group.rank(owner), chunk_number(phase.phase, i, 0), phase.slice_of(owner, i).buffer());
   };
   co_await run_lanes(phase.slices_of(owner), kLanes, phase.op.scope(), lane);
 }
@@ -92,10 +91,8 @@ Task<void> reduce_scatter_direct(Operation& op, unsigned phase_number, Group gro
 }
 
 Task<void> reduce_scatter(Comm& comm, Group group, FloatVector data) {
-  auto op = comm.begin(group, {net::OpKind::kReduceScatter, DType::kFloat32, data.elements});
-  Operation& running = *op;
-  const int owners = group.size();
-  return Operation::complete(std::move(op), reduce_scatter_direct(running, 0, std::move(group), owners, data));
+  return comm.perform(group, {net::OpKind::kReduceScatter, DType::kFloat32, data.elements},
+                      [&](Operation& op) { return reduce_scatter_direct(op, 0, group, group.size(), data); });
 }
 
 }  // namespace virga::collective

@@ -14,9 +14,8 @@ Task<void> sparse_allreduce_flat(Comm& comm, Group group, FloatVector data, Spar
   cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
   descriptor.codec = static_cast<uint32_t>(options.value_dtype);
   descriptor.options = fingerprint(options);
-  auto op = comm.begin(group, descriptor);
-  Operation& running = *op;
-  return Operation::complete(std::move(op), exchange_selected(running, 0, std::move(group), data, options, selector));
+  return comm.perform(group, descriptor,
+                      [&](Operation& op) { return exchange_selected(op, 0, group, data, options, selector); });
 }
 
 }  // namespace virga::collective

@@ -15,28 +15,9 @@
 
 #include "virga/collective/sparse_allreduce/hitopk.h"
 
-#include "virga/collective/allgather/direct.h"
-#include "virga/collective/reduce_scatter/direct.h"
+#include "virga/collective/hierarchy.h"
 
 namespace virga::collective {
-namespace {
-
-enum Phase : unsigned { kReduceInside = 0, kAcross = 1, kGatherInside = 2 };
-
-Task<void> hitopk(Operation& op, FloatVector data, SparseOptions options, Selector& selector) {
-  const cluster::Topology& topology = op.comm().topology();
-  const Rank rank = op.comm().rank();
-  const Group host = topology.same_host(rank);
-  const int owners = topology.owners_per_host(), local = topology.local_index(rank);
-  co_await reduce_scatter_direct(op, kReduceInside, host, owners, data);
-  if (local < owners) {
-    const FloatVector shard = data.part(pattern::shard(data.elements, owners, local));
-    co_await exchange_selected(op, kAcross, topology.across_hosts(local), shard, options, selector);
-  }
-  co_await allgather_direct(op, kGatherInside, host, owners, data);
-}
-
-}  // namespace
 
 size_t hitopk_residual_elements(const cluster::Topology& topology, Rank rank, size_t elements) {
   const int owners = topology.owners_per_host(), local = topology.local_index(rank);
@@ -52,9 +33,11 @@ Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions o
   cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
   descriptor.codec = static_cast<uint32_t>(options.value_dtype);
   descriptor.options = fingerprint(options) ^ (uint64_t{1} << 63);
-  auto op = comm.begin(comm.topology().world(), descriptor);
-  Operation& running = *op;
-  return Operation::complete(std::move(op), hitopk(running, data, options, selector));
+  return comm.perform(comm.topology().world(), descriptor, [&](Operation& op) {
+    return hierarchical(op, data, [&op, options, &selector](unsigned phase, Group across, FloatVector shard) {
+      return exchange_selected(op, phase, std::move(across), shard, options, selector);
+    });
+  });
 }
 
 }  // namespace virga::collective

@@ -93,12 +93,10 @@ void World::mend(int host) {
 }
 
 void World::release(std::vector<MessagePtr>& held) {
-  for (const MessagePtr& message : std::exchange(held, {})) start(message);
+  for (const MessagePtr& message : std::exchange(held, {})) transmit(message);
 }
 
-void World::transmit(MessagePtr message) { start(message); }
-
-void World::start(const MessagePtr& message) {
+void World::transmit(const MessagePtr& message) {
   if (message->dropped() || hold_back(message)) return;
   if (ranks_[message->from].host == ranks_[message->to].host) {
     transmit_inside(message);

@@ -84,8 +84,7 @@ class World {
     std::vector<Time> last_arrival;  // by destination: messages of one pair never overtake each other
   };
 
-  void transmit(MessagePtr message);
-  void start(const MessagePtr& message);
+  void transmit(const MessagePtr& message);
   void transmit_inside(const MessagePtr& message);
   void transmit_between(const MessagePtr& message);
   void head_arrives(const MessagePtr& message, Time sent);
