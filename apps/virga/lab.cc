@@ -31,7 +31,7 @@ void add_lab(CLI::App& app, Context& context) {
   auto flags = std::make_shared<Flags>();
   CLI::App* lab =
       app.add_subcommand("lab", "Emulates a cluster on this machine and runs a command once per rank (needs root)");
-  lab->footer("Usage: virga lab [flags] -- command...");
+  lab->footer("Usage: virga lab [flags] command...");
   lab->add_option("--hosts", flags->lab.hosts, "Hosts, 1 to 64")->capture_default_str();
   lab->add_option("--ranks-per-host", flags->lab.ranks_per_host, "Ranks on each host, 1 to 64")->capture_default_str();
   lab->add_option("--rate", flags->lab.rate, "Rate of each host's link, each way: kbit, mbit or gbit, as in 200mbit")

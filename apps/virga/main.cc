@@ -15,7 +15,7 @@ constexpr int kWrongUsage = 2;
 struct Subcommand {
   const char* name;
   void (*add)(CLI::App& app, Context& context);
-  bool takes_command;  // words behind "--"
+  bool takes_command;  // words behind its own flags
 };
 
 constexpr Subcommand kSubcommands[] = {
@@ -27,7 +27,7 @@ constexpr Subcommand kSubcommands[] = {
     {"doctor", virga::command::add_doctor, false},
 };
 
-// Everything behind the first "--" is somebody else's command line; CLI11 never sees it.
+// Everything behind a first "--" is somebody else's command line; CLI11 never sees it.
 std::vector<std::string> split_command(int argc, char** argv, Context& context) {
   std::vector<std::string> words(argv + 1, argv + argc);
   const auto mark = std::find(words.begin(), words.end(), "--");
@@ -37,11 +37,17 @@ std::vector<std::string> split_command(int argc, char** argv, Context& context) 
   return words;
 }
 
-// Runs before the callback of the subcommand.
-void check_command(const Subcommand& subcommand, const Context& context) {
+// Runs before the callback of the subcommand. Without a "--" the command begins at the first word that is no flag.
+void take_command(const Subcommand& subcommand, const CLI::App& app, Context& context) {
+  std::vector<std::string> first = app.remaining();
+  if (!first.empty() && first[0].starts_with('-')) throw CLI::ExtrasError(subcommand.name, first);
+  if (!first.empty() && subcommand.takes_command) {
+    if (!context.command.empty()) first.emplace_back("--");  // one that belongs to the command
+    context.command.insert(context.command.begin(), first.begin(), first.end());
+  }
   if (subcommand.takes_command && context.command.empty()) {
     throw CLI::ValidationError(subcommand.name,
-                               "say what to run: virga " + std::string(subcommand.name) + " [flags] -- command...");
+                               "say what to run: virga " + std::string(subcommand.name) + " [flags] command...");
   }
   if (!subcommand.takes_command && !context.command.empty()) {
     throw CLI::ValidationError(subcommand.name, "takes no command behind --");
@@ -59,9 +65,9 @@ int run(int argc, char** argv) {
   app.failure_message(usage_error);
   for (const Subcommand& subcommand : kSubcommands) {
     subcommand.add(app, context);
-    app.get_subcommand(subcommand.name)->parse_complete_callback([&subcommand, &context] {
-      check_command(subcommand, context);
-    });
+    CLI::App* added = app.get_subcommand(subcommand.name);
+    if (subcommand.takes_command) added->prefix_command();
+    added->parse_complete_callback([&subcommand, added, &context] { take_command(subcommand, *added, context); });
   }
   try {
     app.parse(split_command(argc, argv, context));

@@ -23,8 +23,8 @@ int run_ranks(Flags flags, const Context& context) {
 void add_run(CLI::App& app, Context& context) {
   auto flags = std::make_shared<Flags>();
   CLI::App* run = app.add_subcommand("run", "Runs a command once per rank on this machine");
-  run->footer("Usage: virga run [flags] -- command...");
-  run->add_option("--ranks", flags->ranks, "Ranks, 1 to 1024")->required();
+  run->footer("Usage: virga run [flags] command...");
+  run->add_option("-n,--ranks", flags->ranks, "Ranks, 1 to 1024")->required();
   run->add_option("--timeout", flags->crew.timeout_seconds,
                   "End the run after so many seconds, with exit status 124; 0: never")
       ->capture_default_str();

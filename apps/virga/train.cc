@@ -18,13 +18,6 @@ using train::Progress;
 using train::Summary;
 using train::TrainOptions;
 
-DType parse_value_dtype(const std::string& text) {
-  if (text == "fp32") return DType::kFloat32;
-  if (text == "fp16") return DType::kFloat16;
-  if (text == "bf16") return DType::kBFloat16;
-  fail(ErrorCode::kInvalidArgument, "unknown value dtype '{}'; known are fp32, fp16, bf16", text);
-}
-
 // A bar that redraws itself on a terminal; elsewhere a plain line every few seconds.
 class ProgressPrinter {
  public:
@@ -77,8 +70,8 @@ struct Flags {
 
 void run(Flags& flags) {
   TrainOptions& options = flags.options;
-  options.replica.strategy_options.value_dtype = parse_value_dtype(flags.value_dtype);
-  options.replica.non_finite = train::parse_non_finite_policy(flags.non_finite);
+  options.replica.strategy_options.value_dtype = strategy::parse_value_dtype(flags.value_dtype);
+  options.replica.non_finite = strategy::parse_non_finite_policy(flags.non_finite);
   const bool first = cluster::read_launch_environment().rank == 0;
   ProgressPrinter printer;
   const Summary summary = train::train(options, [&](const Progress& progress) {

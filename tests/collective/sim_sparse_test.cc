@@ -118,7 +118,7 @@ TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
         SimJob job(world(layout(), elements));
         std::vector<Selector> selectors;
         for (Rank r = 0; r < ranks(); ++r) {
-          selectors.emplace_back(hitopk_residual_elements(job.comm(r).topology(), r, elements));
+          selectors.emplace_back(hitopk_residual_range(job.comm(r).topology(), r, elements).size());
         }
         Vectors residuals(layout().size(), std::vector<float>(elements));
         for (int step = 0; step < 3; ++step) {
@@ -163,7 +163,7 @@ TEST_P(SparseOnEveryLayout, NonFiniteReachesEveryRankAndNoResidual) {
     SimJob job(world(layout(), 3));
     std::vector<Selector> selectors;
     for (Rank r = 0; r < ranks(); ++r) {
-      selectors.emplace_back(hitopk_residual_elements(job.comm(r).topology(), r, elements));
+      selectors.emplace_back(hitopk_residual_range(job.comm(r).topology(), r, elements).size());
     }
     Vectors data = reference::random_vectors(ranks(), elements, 1);
     data.back()[517] = poison;

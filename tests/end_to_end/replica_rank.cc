@@ -70,7 +70,7 @@ void check_mean(Replica& replica, int world, int parts, const char* what) {
 void run() {
   cluster::Job job;
   const auto net = net_of(static_cast<uint64_t>(job.rank()) + 1);
-  ReplicaOptions options;
+  strategy::ExchangeOptions options;
   options.strategy = "allreduce";
   options.bucket_bytes = 64;
   Replica replica(*net, job, options);

@@ -8,7 +8,7 @@ namespace {
 class HiTopK final : public Sparse {
  public:
   explicit HiTopK(const StrategyContext& context)
-      : Sparse(context, shard_sizes(context)), inter_host_bytes_(bytes(context, options_)) {}
+      : Sparse(context, shards(context)), inter_host_bytes_(bytes(context, options_)) {}
 
   Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
     return collective::sparse_allreduce_hitopk(comm, gradient, options_, selectors_[bucket]);
@@ -16,12 +16,14 @@ class HiTopK final : public Sparse {
   double inter_host_bytes() const override { return inter_host_bytes_; }
 
  private:
-  static std::vector<size_t> shard_sizes(const StrategyContext& context) {
-    std::vector<size_t> sizes;
+  static std::vector<pattern::Range> shards(const StrategyContext& context) {
+    std::vector<pattern::Range> ranges;
     for (const plan::Bucket& bucket : context.plan.buckets) {
-      sizes.push_back(collective::hitopk_residual_elements(context.topology, context.rank, bucket.elements.size()));
+      const pattern::Range shard =
+          collective::hitopk_residual_range(context.topology, context.rank, bucket.elements.size());
+      ranges.push_back({bucket.elements.begin + shard.begin, bucket.elements.begin + shard.end});
     }
-    return sizes;
+    return ranges;
   }
 
   // Each owner on a host sends its shard's message to the owners on the other hosts.

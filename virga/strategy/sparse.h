@@ -1,6 +1,5 @@
 #pragma once
 
-#include <utility>
 #include <vector>
 
 #include "virga/collective/sparse_allreduce/sparse.h"
@@ -11,10 +10,12 @@ namespace virga::strategy {
 // What top-k strategies share: a residual for every bucket and what happens to it at the end of a step.
 class Sparse : public Strategy {
  public:
-  // residual_elements[b]: the size of bucket b's residual on this rank.
-  Sparse(const StrategyContext& context, const std::vector<size_t>& residual_elements);
+  // residual_of[b]: the part of the flat gradient that bucket b's residual on this rank stands for.
+  Sparse(const StrategyContext& context, std::vector<pattern::Range> residual_of);
 
   void end_step(bool applied) override;
+  std::vector<Residual> residuals() const override;
+  void set_residuals(const std::vector<std::vector<float>>& values) override;
   double density() const override { return options_.density; }
   Duration select_time() const override { return last_select_time_; }
 
@@ -23,6 +24,7 @@ class Sparse : public Strategy {
   std::vector<collective::Selector> selectors_;  // one a bucket
 
  private:
+  const std::vector<pattern::Range> residual_of_;
   const bool error_feedback_;
   Duration last_select_time_{0};
 };

@@ -24,6 +24,13 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
   fail(ErrorCode::kInvalidArgument, "unknown strategy '{}'; known are {}", name, known);
 }
 
+DType parse_value_dtype(std::string_view text) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    if (text == to_string(dtype)) return dtype;
+  }
+  fail(ErrorCode::kInvalidArgument, "unknown value dtype '{}'; known are fp32, fp16, bf16", text);
+}
+
 std::string to_text(const StrategyOptions& options) {
   return fmt::format("density={} value_dtype={} error_feedback={}", options.density,
                      virga::to_string(options.value_dtype), options.error_feedback);

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -16,6 +17,15 @@ struct StrategyOptions {
   DType value_dtype = DType::kFloat16;  // what selected values travel as: topk, hitopk
   bool error_feedback = true;           // false only to show what it is good for: topk, hitopk
 };
+
+// What a strategy has taken in and not sent yet: values[i] will be added to the mean of flat gradient begin + i.
+struct Residual {
+  size_t begin = 0;
+  std::span<const float> values;
+};
+
+// "fp32", "fp16" or "bf16"; throws kInvalidArgument for anything else.
+DType parse_value_dtype(std::string_view text);
 
 // How replicas stay in agreement: what becomes of a bucket's gradient between backward and the update. One object a
 // replica; loop thread only.
@@ -40,6 +50,14 @@ class Strategy {
 
   // Kept / all of what this strategy sends; 1 for dense ones.
   virtual double density() const { return 1; }
+
+  // What this rank keeps between steps, in an order that (options, topology, plan, rank) determine; none for dense
+  // strategies. set_residuals takes as many of the same sizes: kInvalidArgument otherwise, kNonFinite for NaN or Inf,
+  // before anything changes. Between steps only.
+  virtual std::vector<Residual> residuals() const { return {}; }
+  virtual void set_residuals(const std::vector<std::vector<float>>& values) {
+    require(values.empty(), "{} residuals given to a strategy that keeps none", values.size());
+  }
 
   // How long selection took in the last step, on this rank.
   virtual Duration select_time() const { return Duration::zero(); }

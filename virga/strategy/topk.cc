@@ -7,7 +7,7 @@ namespace {
 class TopK final : public Sparse {
  public:
   explicit TopK(const StrategyContext& context)
-      : Sparse(context, bucket_sizes(context.plan)), inter_host_bytes_(bytes(context, options_)) {}
+      : Sparse(context, bucket_ranges(context.plan)), inter_host_bytes_(bytes(context, options_)) {}
 
   Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
     return collective::sparse_allreduce_flat(comm, comm.topology().world(), gradient, options_, selectors_[bucket]);
@@ -15,10 +15,10 @@ class TopK final : public Sparse {
   double inter_host_bytes() const override { return inter_host_bytes_; }
 
  private:
-  static std::vector<size_t> bucket_sizes(const plan::BucketPlan& plan) {
-    std::vector<size_t> sizes;
-    for (const plan::Bucket& bucket : plan.buckets) sizes.push_back(bucket.elements.size());
-    return sizes;
+  static std::vector<pattern::Range> bucket_ranges(const plan::BucketPlan& plan) {
+    std::vector<pattern::Range> ranges;
+    for (const plan::Bucket& bucket : plan.buckets) ranges.push_back(bucket.elements);
+    return ranges;
   }
 
   // Every rank sends its message to every rank of every other host; hosts may differ in size, so take the mean.
@@ -29,8 +29,8 @@ class TopK final : public Sparse {
       messages += ranks * (context.topology.world_size() - ranks);
     }
     double payload = 0;
-    for (size_t n : bucket_sizes(context.plan)) {
-      payload += static_cast<double>(collective::sparse_format(n, options).payload_bytes());
+    for (pattern::Range range : bucket_ranges(context.plan)) {
+      payload += static_cast<double>(collective::sparse_format(range.size(), options).payload_bytes());
     }
     return messages * payload / context.topology.host_count();
   }

@@ -14,7 +14,7 @@ namespace virga::train {
 struct TrainOptions {
   std::string model = "mlp";
   std::string data = "fashion-mnist";  // a name or a folder of IDX files
-  ReplicaOptions replica;
+  strategy::ExchangeOptions replica;
   int64_t batch_size = 32;  // a rank's
   std::optional<int64_t> epochs, steps;
   std::optional<double> seconds;  // whichever of the three comes first ends the run; one epoch if none is set

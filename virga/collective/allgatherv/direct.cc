@@ -8,15 +8,14 @@
 
 #include <numeric>
 
+#include "virga/base/hash.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
 
 uint64_t hash_of(const std::vector<size_t>& bytes) {
-  uint64_t hash = 14695981039346656037ull;
-  for (size_t count : bytes) hash = (hash ^ count) * 1099511628211ull;
-  return hash;
+  return fnv1a({reinterpret_cast<const char*>(bytes.data()), bytes.size() * sizeof bytes[0]});
 }
 
 }  // namespace

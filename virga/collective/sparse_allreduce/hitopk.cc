@@ -19,14 +19,14 @@
 
 namespace virga::collective {
 
-size_t hitopk_residual_elements(const cluster::Topology& topology, Rank rank, size_t elements) {
+pattern::Range hitopk_residual_range(const cluster::Topology& topology, Rank rank, size_t elements) {
   const int owners = topology.owners_per_host(), local = topology.local_index(rank);
-  return local < owners ? pattern::shard(elements, owners, local).size() : 0;
+  return local < owners ? pattern::shard(elements, owners, local) : pattern::Range{};
 }
 
 Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options, Selector& selector) {
   sparse_format(data.elements, options);  // throws on options that can't be followed, before anything is sent
-  const size_t expected = hitopk_residual_elements(comm.topology(), comm.rank(), data.elements);
+  const size_t expected = hitopk_residual_range(comm.topology(), comm.rank(), data.elements).size();
   require(data.phantom() || selector.feedback.residual().size() == expected,
           "hitopk: the residual of rank {} has {} elements where its shard has {}", comm.rank(),
           selector.feedback.residual().size(), expected);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "virga/base/error.h"
+#include "virga/base/hash.h"
 
 namespace virga::net::ucx {
 namespace {
@@ -15,12 +16,6 @@ constexpr size_t kLargest = 64 << 10;  // a UCX worker address has some hundred 
 template <class T>
 void put(std::string& blob, T value) {
   blob.append(reinterpret_cast<const char*>(&value), sizeof value);
-}
-
-uint64_t checksum(std::string_view bytes) {
-  uint64_t hash = 0xcbf29ce484222325ull;
-  for (const char byte : bytes) hash = (hash ^ static_cast<unsigned char>(byte)) * 0x100000001b3ull;
-  return hash;
 }
 
 // Takes fields off the front of a blob and never reads past its end.
@@ -64,7 +59,7 @@ std::string encode(const Address& address) {
     put(blob, static_cast<uint32_t>(part->size()));
     blob += *part;
   }
-  put(blob, checksum(blob));
+  put(blob, fnv1a(blob));
   return blob;
 }
 
@@ -82,7 +77,7 @@ Address decode_address(std::string_view blob) {
   address.inside_host = reader.text();
   address.between_hosts = reader.text();
   const auto sum = reader.number<uint64_t>();
-  if (!reader.at_end() || sum != checksum(blob.substr(0, blob.size() - sizeof sum))) {
+  if (!reader.at_end() || sum != fnv1a(blob.substr(0, blob.size() - sizeof sum))) {
     fail(ErrorCode::kCorrupt, "a rank's address was changed on its way");
   }
   return address;

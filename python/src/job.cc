@@ -1,0 +1,192 @@
+#include "job.h"
+
+#include <pybind11/stl.h>
+
+#include "virga/collective/allgatherv/direct.h"
+#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/allreduce/ring.h"
+#include "virga/collective/barrier/dissemination.h"
+#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/reduce_scatter/direct.h"
+#include "virga/collective/sparse_allreduce/flat.h"
+#include "virga/collective/sparse_allreduce/hitopk.h"
+#include "virga/runtime/wait.h"
+#include "virga/strategy/strategy.h"
+
+namespace py = pybind11;
+
+namespace virga::python {
+namespace {
+
+using collective::Comm;
+using collective::FloatVector;
+using Members = std::optional<std::vector<Rank>>;  // none: all ranks
+
+cluster::Group group_of(const Comm& comm, const Members& members) {
+  if (!members) return comm.topology().world();
+  for (Rank rank : *members) require(rank < comm.world_size(), "there is no rank {} of {}", rank, comm.world_size());
+  cluster::Group group(*members);
+  require(group.contains(comm.rank()), "rank {} is not a member of the group", comm.rank());
+  return group;
+}
+
+FloatVector floats(uintptr_t address, size_t elements) { return {reinterpret_cast<float*>(address), elements}; }
+net::Buffer bytes_at(uintptr_t address, size_t bytes) { return {reinterpret_cast<std::byte*>(address), bytes}; }
+
+// A thread joins the job, so that Ctrl-C is heard while ranks are missing. If it comes, the thread is left to end by
+// itself: it touches nothing of the interpreter.
+JobHandle join(const std::vector<cluster::Setting>& settings, double meeting_timeout, double operation_timeout) {
+  cluster::JobOptions options;
+  options.settings = settings;
+  options.meeting_timeout = from_seconds(meeting_timeout);
+  options.operation_timeout = from_seconds(operation_timeout);
+  std::promise<std::unique_ptr<cluster::Job>> promise;
+  std::future<std::unique_ptr<cluster::Job>> joined = promise.get_future();
+  std::thread([options, promise = std::move(promise)]() mutable {
+    try {
+      promise.set_value(std::make_unique<cluster::Job>(options));
+    } catch (...) {
+      promise.set_exception(std::current_exception());
+    }
+  }).detach();
+  std::unique_ptr<cluster::Job> job;
+  {
+    py::gil_scoped_release unlock;
+    while (joined.wait_for(std::chrono::milliseconds(100)) != std::future_status::ready) check_signals();
+    job = joined.get();
+  }
+  return std::make_shared<OwnProcess<cluster::Job>>(std::move(job));
+}
+
+template <class Start>
+std::unique_ptr<Work> start(const JobHandle& job, py::object memory, Start begin) {
+  return std::make_unique<Work>(job, (*job)->start(std::move(begin)), std::move(memory));
+}
+
+std::unique_ptr<Work> allreduce(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
+                                const std::string& wire, const Members& members, py::object memory) {
+  const DType wire_dtype = strategy::parse_value_dtype(wire);
+  const size_t world = members ? members->size() : static_cast<size_t>((*job)->world_size());
+  const collective::AllreduceOptions options(mean ? 1.0f / static_cast<float>(world) : 1.0f, wire_dtype);
+  return start(job, std::move(memory), [=](Comm& comm) {
+    return members ? collective::allreduce_ring(comm, group_of(comm, members), floats(address, elements), options)
+                   : collective::allreduce_hierarchical(comm, floats(address, elements), options);
+  });
+}
+
+std::unique_ptr<Work> allreduce_sparse(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
+                                       double density, const std::string& value_dtype, collective::Selector& selector,
+                                       const Members& members, py::object memory) {
+  const size_t world = members ? members->size() : static_cast<size_t>((*job)->world_size());
+  const collective::SparseOptions options(density, strategy::parse_value_dtype(value_dtype),
+                                          mean ? 1.0f / static_cast<float>(world) : 1.0f);
+  return start(job, std::move(memory), [=, &selector](Comm& comm) {
+    const FloatVector data = floats(address, elements);
+    return members ? collective::sparse_allreduce_flat(comm, group_of(comm, members), data, options, selector)
+                   : collective::sparse_allreduce_hitopk(comm, data, options, selector);
+  });
+}
+
+std::unique_ptr<Work> broadcast(const JobHandle& job, uintptr_t address, size_t bytes, Rank root,
+                                const Members& members, py::object memory) {
+  return start(job, std::move(memory), [=](Comm& comm) {
+    return collective::broadcast(comm, group_of(comm, members), root, bytes_at(address, bytes));
+  });
+}
+
+std::unique_ptr<Work> allgather(const JobHandle& job, uintptr_t address, const std::vector<size_t>& bytes,
+                                const Members& members, py::object memory) {
+  size_t total = 0;
+  for (size_t count : bytes) total += count;
+  return start(job, std::move(memory), [=](Comm& comm) {
+    return collective::allgatherv(comm, group_of(comm, members), bytes, bytes_at(address, total));
+  });
+}
+
+std::unique_ptr<Work> reduce_scatter(const JobHandle& job, uintptr_t address, size_t elements, const Members& members,
+                                     py::object memory) {
+  return start(job, std::move(memory), [=](Comm& comm) {
+    return collective::reduce_scatter(comm, group_of(comm, members), floats(address, elements));
+  });
+}
+
+std::unique_ptr<Work> barrier(const JobHandle& job, const Members& members) {
+  return start(job, py::none(), [=](Comm& comm) { return collective::barrier(comm, group_of(comm, members)); });
+}
+
+// What this rank has sent to other hosts so far, payload only.
+uint64_t inter_host_bytes(const JobHandle& job) {
+  uint64_t bytes = 0;
+  (*job)->run([&](Comm& comm) -> Task<void> {
+    for (Rank peer = 0; peer < comm.world_size(); ++peer) {
+      if (comm.topology().host_of(peer) != comm.topology().host_of(comm.rank())) {
+        bytes += comm.transport().traffic(peer).bytes_sent;
+      }
+    }
+    co_return;
+  });
+  return bytes;
+}
+
+std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
+  if (whole) return std::make_unique<collective::Selector>(elements);
+  const auto range = collective::hitopk_residual_range((*job)->topology(), (*job)->rank(), elements);
+  return std::make_unique<collective::Selector>(range.size());
+}
+
+}  // namespace
+
+Work::~Work() {
+  if (!future_.valid() || getpid() != process_) return;
+  py::gil_scoped_release unlock;
+  future_.wait();
+}
+
+bool Work::done() const {
+  return !future_.valid() || future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+}
+
+py::object Work::wait() {
+  if (future_.valid()) {
+    std::future<void> future = std::move(future_);
+    const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", (*job_)->rank()),
+                            (*job_)->rank());
+    py::gil_scoped_release unlock;
+    virga::wait(future, check_signals, [&] { (*job_)->fail_everywhere(interrupted); });
+  }
+  return memory_;
+}
+
+void bind_job(py::module_& module) {
+  using Unlock = py::call_guard<py::gil_scoped_release>;
+  py::class_<Work>(module, "Work").def("done", &Work::done).def("wait", &Work::wait);
+  py::class_<collective::Selector>(module, "Selector");
+  py::class_<OwnProcess<cluster::Job>, JobHandle>(module, "Job")
+      .def(py::init(&join))
+      .def_property_readonly("rank", [](const JobHandle& job) { return (*job)->rank(); })
+      .def_property_readonly("world_size", [](const JobHandle& job) { return (*job)->world_size(); })
+      .def_property_readonly("local_world_size", [](const JobHandle& job) { return (*job)->local_world_size(); })
+      .def_property_readonly("hosts", [](const JobHandle& job) { return (*job)->topology().host_count(); })
+      .def("host_of", [](const JobHandle& job, Rank rank) { return (*job)->topology().host_of(rank); })
+      .def("exchange", [](const JobHandle& job, const std::string& key, const std::string& value) {
+             return (*job)->exchange(key, value);
+           }, Unlock())
+      .def("require_equal", [](const JobHandle& job, const std::string& key, const std::string& value) {
+             (*job)->require_equal(key, value);
+           }, Unlock())
+      .def("fail_everywhere", [](const JobHandle& job, const std::string& reason) {
+             (*job)->fail_everywhere(Error(ErrorCode::kAborted, reason, (*job)->rank()));
+           }, Unlock())
+      .def("dump", [](const JobHandle& job) { return (*job)->dump(); }, Unlock())
+      .def("inter_host_bytes", &inter_host_bytes, Unlock())
+      .def("close", [](const JobHandle& job) { job->reset(); })
+      .def("allreduce", &allreduce)
+      .def("allreduce_sparse", &allreduce_sparse)
+      .def("broadcast", &broadcast)
+      .def("allgather", &allgather)
+      .def("reduce_scatter", &reduce_scatter)
+      .def("barrier", &barrier)
+      .def("selector", &make_selector);
+}
+
+}  // namespace virga::python

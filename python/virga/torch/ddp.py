@@ -1,0 +1,136 @@
+"""A communication hook for models that are in DistributedDataParallel already."""
+
+import queue
+import threading
+from typing import Any, Dict, List, Optional, Tuple
+
+import torch
+
+from virga import _core
+from virga.errors import from_core, invalid
+from virga.torch.job import current
+
+
+class Attached:
+    """What ``attach()`` returns: the hook's state. Each of DDP's buckets has an exchange of its own. When DDP rebuilds
+    its buckets (once, after the first step), what their residuals hold follows the parameters."""
+
+    def __init__(self, ddp: torch.nn.Module, options: Dict[str, Any]):
+        self._job = current()
+        self._options = options
+        self._names = {parameter: name for name, parameter in ddp.module.named_parameters()}
+        self._exchanges: Dict[int, Tuple[List[torch.Tensor], torch.Tensor, Any]] = {}
+        self._carried: Dict[torch.Tensor, torch.Tensor] = {}  # by parameter: residuals of buckets that are no more
+        self._finishing: "queue.Queue" = queue.Queue()
+        self._thread = threading.Thread(target=self._finish_buckets, name="virga-ddp", daemon=True)
+        self._thread.start()
+        self._job.add_user(self)
+
+    def hook(self, _state: Any, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+        """Starts a bucket's exchange. DDP calls it in the order of bucket indexes, on all ranks alike, and that is the
+        order in which messages get their numbers, whatever becomes ready when."""
+        future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
+        memory, exchange = self._exchange_of(bucket)
+        gradient = bucket.buffer()
+        memory.copy_(gradient)
+        exchange.ready(0)
+        self._finishing.put((exchange, memory, gradient, future))
+        return future
+
+    def _finish_buckets(self) -> None:
+        """One thread waits for the exchanges in the order in which they began."""
+        while True:
+            item = self._finishing.get()
+            if item is None:
+                return
+            exchange, memory, gradient, future = item
+            try:
+                exchange.finish()
+                gradient.copy_(memory)
+                future.set_result(gradient)
+            except Exception as error:  # raised by backward() on the training thread
+                future.set_exception(error)
+
+    def _exchange_of(self, bucket: Any) -> Tuple[torch.Tensor, Any]:
+        index, parameters = bucket.index(), list(bucket.parameters())
+        known = self._exchanges.get(index)
+        if known is not None and [id(p) for p in known[0]] == [id(p) for p in parameters]:
+            return known[1], known[2]
+        if known is not None:
+            self._give_up_all_buckets()
+        elements = bucket.buffer().numel()
+        memory = torch.zeros(elements, dtype=torch.float32)
+        names = "+".join(self._names[parameter] for parameter in parameters)
+        exchange = _core.GradientExchange(self._job.core, [(names, elements)], memory.data_ptr(),
+                                          self._options["strategy"], self._options["density"],
+                                          self._options["value_dtype"], self._options["error_feedback"], "keep",
+                                          max(4 * elements, 4))
+        self._exchanges[index] = (parameters, memory, exchange)
+        self._take_over(parameters, exchange)
+        return memory, exchange
+
+    def _give_up_all_buckets(self) -> None:
+        """DDP has rebuilt its buckets: keeps what the old ones have not sent, by parameter."""
+        for parameters, _, exchange in self._exchanges.values():
+            for begin, address, count in exchange.residuals():
+                residual = torch.empty(count, dtype=torch.float32)
+                _core.copy_floats(address, residual.data_ptr(), count)
+                self._keep(parameters, begin, residual)
+            exchange.close()
+        self._exchanges.clear()
+
+    def _keep(self, parameters: List[torch.Tensor], begin: int, residual: torch.Tensor) -> None:
+        offset = 0
+        for parameter in parameters:
+            first, last = max(offset, begin), min(offset + parameter.numel(), begin + residual.numel())
+            if first < last:
+                kept = self._carried.setdefault(parameter, torch.zeros(parameter.numel()))
+                kept[first - offset:last - offset] += residual[first - begin:last - begin]
+            offset += parameter.numel()
+
+    def _take_over(self, parameters: List[torch.Tensor], exchange: Any) -> None:
+        offset = 0
+        for parameter in parameters:
+            kept = self._carried.pop(parameter, None)
+            if kept is not None:
+                exchange.carry_over(offset, kept.data_ptr(), kept.numel())
+            offset += parameter.numel()
+
+    def close(self) -> None:
+        """Called when the job ends."""
+        if self._thread.is_alive():
+            self._finishing.put(None)
+            self._thread.join()
+        for _, _, exchange in self._exchanges.values():
+            exchange.close()
+        self._exchanges.clear()
+
+
+def attach(ddp: torch.nn.Module, *, strategy: str = "hitopk", density: float = 0.01, value_dtype: str = "fp16",
+           error_feedback: bool = True) -> Attached:
+    """Registers a communication hook on a ``DistributedDataParallel`` model, so that its gradients travel by a strategy
+    of Virga instead of its process group's allreduce. Options as in ``Replica``.
+
+    Call it once, before the first backward pass, on all ranks. Gradients must be float32 on the CPU or are staged
+    through it. NaN and Inf reach ``.grad`` on all ranks. Raises ``Unavailable`` before ``virga.init()``,
+    ``InvalidArgument`` for a model that is not in DDP, for ranks of DDP that are not those of the job, and for wrong
+    options.
+    """
+    if not isinstance(ddp, torch.nn.parallel.DistributedDataParallel):
+        raise invalid(f"attach() takes a DistributedDataParallel model, not {type(ddp).__name__}; for a plain module "
+                      "there is virga.Replica")
+    job = current()
+    group = ddp.process_group
+    theirs = (torch.distributed.get_rank(group), torch.distributed.get_world_size(group))
+    if theirs != (job.rank, job.world_size):
+        raise invalid(f"DDP says rank {theirs[0]} of {theirs[1]}, the job rank {job.rank} of {job.world_size}: both "
+                      "must be all ranks of one job")
+    known = dict(_core.strategies())
+    if strategy not in known:
+        raise invalid(f"unknown strategy '{strategy}'; known are {', '.join(known)}")
+    options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
+               "error_feedback": bool(error_feedback)}
+    job.require_equal("attached strategy", str(sorted(options.items())))
+    attached = Attached(ddp, options)
+    ddp.register_comm_hook(None, attached.hook)
+    return attached

@@ -1,0 +1,97 @@
+"""This process's place in the job. There is one job a process."""
+
+import atexit
+import weakref
+from typing import Dict, Mapping, Optional
+
+from virga import _core
+from virga.errors import from_core, invalid
+
+
+class Job:
+    """What a rank knows of its job; ``init()`` makes the one there is."""
+
+    def __init__(self, core: "_core.Job"):
+        self.core = core
+        self.rank: int = core.rank
+        self.world_size: int = core.world_size
+        self.local_world_size: int = core.local_world_size
+        self.hosts: int = core.hosts  # how many different machines
+        self.host: int = core.host_of(core.rank)  # this rank's machine, 0 .. hosts - 1
+        self._users: "weakref.WeakSet" = weakref.WeakSet()  # what must be closed before the job
+
+    @property
+    def inter_host_bytes(self) -> int:
+        """Payload bytes that this rank has sent to other machines so far."""
+        return self.core.inter_host_bytes()
+
+    def require_equal(self, what: str, value: str) -> None:
+        """Raises ``Mismatch`` on every rank, naming ranks and values, unless all ranks give the same value."""
+        self.core.require_equal(what, value)
+
+    def dump(self) -> str:
+        """The last operations of this rank and whom it waits for; SIGUSR1 prints the same."""
+        return self.core.dump()
+
+    def add_user(self, user) -> None:
+        """``user.close()`` is called before the job ends."""
+        self._users.add(user)
+
+    def close(self) -> None:
+        for user in list(self._users):
+            user.close()
+        self.core.close()
+
+    def __repr__(self) -> str:
+        return f"<virga job: rank {self.rank} of {self.world_size}, host {self.host} of {self.hosts}>"
+
+
+_job: Optional[Job] = None
+
+
+def init(*, meeting_timeout: float = 60.0, operation_timeout: float = 60.0,
+         settings: Optional[Mapping[str, str]] = None) -> Job:
+    """Joins the job that the launcher's environment describes (torchrun, mpirun, srun, ``virga run``; without one, a
+    job of this process alone) and waits until all ranks have come.
+
+    Timeouts are in seconds; VIRGA_RENDEZVOUS_TIMEOUT_SECONDS and VIRGA_OPERATION_TIMEOUT_SECONDS override them.
+    ``settings`` must be equal on all ranks, for options of your script that would otherwise go unnoticed.
+
+    Raises ``InvalidArgument`` for a wrong environment or a second call, ``DeadlineExceeded`` naming the ranks that did
+    not come, ``Mismatch`` naming ranks and the setting that differs.
+    """
+    global _job
+    if _job is not None:
+        raise invalid("virga.init() was called already in this process; virga.shutdown() ends the job")
+    pairs = [(str(key), str(value)) for key, value in (settings or {}).items()]
+    _job = Job(_core.Job(pairs, float(meeting_timeout), float(operation_timeout)))
+    return _job
+
+
+def is_initialized() -> bool:
+    """Whether this process is in a job."""
+    return _job is not None
+
+
+def current() -> Job:
+    """The job; raises ``Unavailable`` before init()."""
+    if _job is None:
+        raise from_core("unavailable", "this process is in no job: call virga.init() first", -1)
+    return _job
+
+
+def shutdown() -> None:
+    """Leaves the job. Called by itself when the interpreter ends. In the middle of a step it ends the job on all
+    ranks."""
+    global _job
+    job, _job = _job, None
+    if job is not None:
+        job.close()
+
+
+def strategies() -> Dict[str, str]:
+    """The names of all strategies and what each does."""
+    return dict(_core.strategies())
+
+
+atexit.register(shutdown)

@@ -1,0 +1,81 @@
+"""What a replica tells of its steps: means, a Chrome trace, TensorBoard scalars."""
+
+import json
+import time
+from typing import Any, Dict, List, Optional
+
+_SUMS = ("step_seconds", "compute_seconds", "wait_seconds", "select_seconds")
+
+
+class Observer:
+    """Told by a replica when its steps begin and end. Times are of the steady clock, which the library uses, too."""
+
+    def __init__(self, replica):
+        self._replica = replica
+        self._sums = dict.fromkeys(_SUMS, 0.0)
+        self._steps = 0
+        self._bytes_before = replica._job.inter_host_bytes
+        self._last_end = time.monotonic()
+        self._first_gradient = self._wait_begin = self._last_end
+        self._trace_path: Optional[str] = None
+        self._trace_left = 0
+        self._events: List[Dict[str, Any]] = []
+        self._writer: Any = None
+        self._every = 0
+
+    def step_begins(self) -> None:
+        self._first_gradient = time.monotonic()
+
+    def wait_begins(self) -> None:
+        self._wait_begin = time.monotonic()
+
+    def step_ends(self) -> None:
+        end = time.monotonic()
+        self._steps += 1
+        self._sums["step_seconds"] += end - self._last_end
+        self._sums["compute_seconds"] += self._wait_begin - self._last_end
+        self._sums["wait_seconds"] += end - self._wait_begin
+        self._sums["select_seconds"] += self._replica._exchange.select_seconds
+        if self._trace_left > 0:
+            self._record(end)
+        self._last_end = end
+        if self._writer is not None and self._steps % self._every == 0:
+            for name, value in self.stats(reset=False).items():
+                self._writer.add_scalar(f"virga/{name}", value, self._replica._steps)
+
+    def stats(self, reset: bool) -> Dict[str, float]:
+        replica, steps = self._replica, max(self._steps, 1)
+        sent = replica._job.inter_host_bytes
+        result: Dict[str, float] = {name: total / steps for name, total in self._sums.items()}
+        result["inter_host_bytes"] = (sent - self._bytes_before) / steps
+        result["inter_host_bytes_formula"] = replica._exchange.inter_host_bytes_formula
+        result["density"] = replica._exchange.density
+        result["steps"] = replica._steps
+        result["skipped_steps"] = replica._skipped
+        if reset:
+            self._sums = dict.fromkeys(_SUMS, 0.0)
+            self._steps, self._bytes_before = 0, sent
+        return result
+
+    def log_to(self, writer: Any, every: int) -> None:
+        self._writer, self._every = writer, max(int(every), 1)
+
+    def trace(self, path: str, steps: int) -> None:
+        self._trace_path, self._trace_left, self._events = path, int(steps), []
+
+    def _record(self, end: float) -> None:
+        self._event("compute", "training", self._last_end, self._wait_begin)
+        self._event("wait", "training", self._wait_begin, end)
+        for bucket, (first, last, elements, begin, stop) in enumerate(self._replica._exchange.bucket_times()):
+            names = [name for name, _ in self._replica._parameters[first:last]]
+            self._event(f"bucket {bucket}", f"exchange of bucket {bucket}", begin, stop,
+                        {"elements": elements, "parameters": f"{names[0]} .. {names[-1]}"})
+        self._trace_left -= 1
+        if self._trace_left == 0:
+            with open(self._trace_path, "w", encoding="utf-8") as file:
+                json.dump({"traceEvents": self._events, "displayTimeUnit": "ms"}, file)
+            self._events = []
+
+    def _event(self, name: str, lane: str, begin: float, end: float, args: Optional[Dict[str, Any]] = None) -> None:
+        self._events.append({"name": name, "ph": "X", "pid": self._replica._job.rank, "tid": lane,
+                             "ts": begin * 1e6, "dur": (end - begin) * 1e6, "args": args or {}})

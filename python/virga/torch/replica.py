@@ -1,0 +1,347 @@
+"""One rank's copy of a model that is trained by all ranks."""
+
+import contextlib
+import hashlib
+from typing import Any, Dict, Iterator, List, Optional, Tuple
+
+import torch
+
+from virga import _core
+from virga.errors import Mismatch, from_core, invalid
+from virga.torch.collectives import stage
+from virga.torch.hooks import GradientHooks, at_end_of_backward
+from virga.torch.job import Job, current
+from virga.torch.observe import Observer
+
+_SYNC_BUFFERS = ("start", "epoch", "never")
+
+
+class Replica:
+    """Makes every rank train the same model: after ``backward()`` the gradients are the mean over all ranks.
+
+        replica = virga.Replica(model, optimizer, strategy="hitopk", density=0.01)
+
+    Nothing of the model or the optimizer is replaced: the loop stays as it is. Gradients leave in buckets while
+    backward still runs; ``backward()`` returns when the mean is in ``.grad``, on all ranks the same bits, so whatever
+    follows (clipping, a scaler, the step) is the same everywhere. A parameter without a gradient counts as zero.
+
+    model: its trainable parameters may be of any floating dtype and on the CPU or one GPU; gradients travel as fp32.
+    optimizer: checked to hold parameters of the model; ``join()`` steps it.
+    strategy: see ``virga.strategies()``. density (kept / all, in (0, 1]), value_dtype ("fp32", "fp16", "bf16": what
+        selected gradients travel as), error_feedback: for the sparse strategies.
+    non_finite: when a gradient holds NaN or Inf on any rank, "error" raises ``NonFinite`` on all ranks before the
+        update; "skip-step" sets all gradients to None, so that the optimizer does nothing; "keep" leaves them, on all
+        ranks alike, for a loss scaler to find.
+    bucket_bytes: how much is communicated at once; rank 0's value counts.
+    sync_buffers: buffers (BatchNorm's statistics) become rank 0's at the "start"; at every ``end_epoch()``, too; or
+        "never".
+    scaler: a GradScaler whose scale multiplies the loss. Gradients then travel unscaled, so that what waits in a
+        residual keeps its meaning when the scale changes; implies non_finite="keep".
+
+    The constructor makes parameters (and buffers) of all ranks those of rank 0. Raises ``Unavailable`` before
+    ``virga.init()``, ``InvalidArgument`` for wrong options, ``Mismatch`` on every rank if models or options differ.
+    """
+
+    def __init__(self, model: torch.nn.Module, optimizer: Optional[torch.optim.Optimizer] = None, *,
+                 strategy: str = "hitopk", density: float = 0.01, value_dtype: str = "fp16",
+                 error_feedback: bool = True, non_finite: str = "error", bucket_bytes: int = 4 << 20,
+                 sync_buffers: str = "start", scaler: Any = None):
+        self._job = current()
+        self._model = model
+        self._optimizer = optimizer
+        self._scaler = scaler
+        if sync_buffers not in _SYNC_BUFFERS:
+            raise invalid(f"unknown sync_buffers '{sync_buffers}'; known are {', '.join(_SYNC_BUFFERS)}")
+        self._sync_buffers = sync_buffers
+        self._parameters: List[Tuple[str, torch.nn.Parameter]] = [
+            (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
+        _check(model, self._parameters, optimizer)
+        _agree_on_model(self._job, model)
+        self._allocate()
+        options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
+                   "error_feedback": bool(error_feedback)}
+        self._options = options
+        sizes = [(name, parameter.numel()) for name, parameter in self._parameters]
+        non_finite = "keep" if scaler is not None else non_finite
+        self._exchange = _core.GradientExchange(self._job.core, sizes, self._flat.data_ptr(), strategy, float(density),
+                                                value_dtype, bool(error_feedback), non_finite, int(bucket_bytes))
+        self._job.add_user(self)
+        self._skip = non_finite == "skip-step"
+        self._steps = self._skipped = 0
+        self._under_way = self._held = self._joining = False
+        self._active: Optional[Tuple[Any, torch.Tensor]] = None
+        self._observer = Observer(self)
+        _broadcast(self._job, [parameter for parameter in model.parameters()])
+        if sync_buffers != "never":
+            _broadcast(self._job, list(model.buffers()))
+        self._hooks = GradientHooks(model, [parameter for _, parameter in self._parameters], self._on_gradient)
+
+    def _allocate(self) -> None:
+        total = sum(parameter.numel() for _, parameter in self._parameters)
+        pinned = any(parameter.is_cuda for _, parameter in self._parameters)
+        self._flat = torch.zeros(total, dtype=torch.float32, pin_memory=pinned)
+        self._slices: List[torch.Tensor] = []
+        begin = 0
+        for _, parameter in self._parameters:
+            self._slices.append(self._flat[begin:begin + parameter.numel()].view(parameter.shape))
+            begin += parameter.numel()
+
+    # ---- a step ------------------------------------------------------------------------------------------------------
+
+    def _on_gradient(self, index: int) -> None:
+        if self._held or self._exchange is None:
+            return
+        if not self._under_way:
+            self._begin_step()
+        name = self._parameters[index][0]
+        if self._exchange.is_ready(index):
+            raise invalid(f"parameter '{name}' got a second gradient in one backward pass (a checkpointed block that "
+                          "is used twice?); wrap all passes but the last in replica.no_sync()")
+        self._take(index)
+
+    def _begin_step(self) -> None:
+        self._under_way = True
+        at_end_of_backward(self._finish)
+        self._observer.step_begins()
+        if self._joining:
+            self._active = self._announce(True)
+
+    @torch.no_grad()
+    def _take(self, index: int) -> None:
+        """Brings a gradient into its slice, unscaled, and hands it over."""
+        gradient, place = self._parameters[index][1].grad, self._slices[index]
+        if gradient is None:
+            place.zero_()
+        elif not _is(gradient, place):
+            place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
+        if self._scaler is not None:
+            place.mul_(1.0 / self._scaler.get_scale())
+        self._exchange.ready(index)
+
+    def _finish(self) -> None:
+        """The end of backward: what has no gradient counts as zero; waits for the mean."""
+        if not self._under_way:
+            return
+        self._under_way = False
+        for index in range(len(self._parameters)):
+            if not self._exchange.is_ready(index):
+                self._take(index)
+        self._observer.wait_begins()
+        applied = self._exchange.finish()
+        self._observer.step_ends()
+        self._steps += 1
+        if self._active is not None:
+            work, _ = self._active
+            work.wait()
+            self._active = None
+        if applied or not self._skip:
+            self._give_back()
+        else:
+            self._skipped += 1
+            for _, parameter in self._parameters:
+                parameter.grad = None
+
+    @torch.no_grad()
+    def _give_back(self) -> None:
+        """The mean becomes the parameters' gradients: the slice itself where type and device allow it."""
+        for (_, parameter), place in zip(self._parameters, self._slices):
+            if self._scaler is not None:
+                place.mul_(self._scaler.get_scale())
+            if parameter.grad is not None and _is(parameter.grad, place):
+                continue
+            if parameter.dtype == place.dtype and parameter.device == place.device:
+                parameter.grad = place
+            elif parameter.grad is None:
+                parameter.grad = place.to(device=parameter.device, dtype=parameter.dtype)
+            else:
+                parameter.grad.copy_(place)
+
+    # ---- around steps ------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def no_sync(self) -> Iterator[None]:
+        """Backward passes inside only add to this rank's gradients; the next one outside sends the sum."""
+        before, self._held = self._held, True
+        try:
+            yield
+        finally:
+            self._held = before
+
+    @contextlib.contextmanager
+    def join(self) -> Iterator[None]:
+        """For ranks with different numbers of batches: a rank that leaves the block early goes on taking part in the
+        others' steps with zero gradients (and steps the optimizer) until all have left. The mean stays one over all
+        ranks. Afterwards parameters are those of the lowest rank that stepped last: what a scheduler of learning rates
+        did elsewhere does not matter."""
+        if self._optimizer is None:
+            raise invalid("join() steps the optimizer of ranks that have run out of batches: give it to Replica")
+        self._joining = True
+        try:
+            yield
+            self._take_part_until_all_have_left()
+        finally:
+            self._joining = False
+
+    def _announce(self, active: bool) -> Tuple[Any, torch.Tensor]:
+        """Tells all ranks whether this one has a batch; the tensor then says it of every rank."""
+        flags = torch.zeros(self._job.world_size)
+        flags[self._job.rank] = float(active)
+        work = self._job.core.allreduce(flags.data_ptr(), flags.numel(), False, "fp32", None, flags)
+        return work, flags
+
+    def _take_part_until_all_have_left(self) -> None:
+        last = 0
+        while True:
+            work, flags = self._announce(False)
+            work.wait()
+            if not bool(flags.any()):
+                break
+            last = int(torch.nonzero(flags)[0])
+            self._step_with_nothing()
+        root = int(max(self._job.core.exchange("join", str(last)), key=int))
+        _broadcast(self._job, list(self._model.parameters()), root)
+
+    def _step_with_nothing(self) -> None:
+        for _, parameter in self._parameters:
+            parameter.grad = None
+        for index in range(len(self._parameters)):
+            self._take(index)
+        applied = self._exchange.finish()
+        if applied or not self._skip:
+            self._give_back()
+        self._optimizer.step()
+
+    def set_strategy(self, strategy: str, *, density: float = 0.01, value_dtype: str = "fp16",
+                     error_feedback: bool = True) -> None:
+        """Changes the strategy between two steps, on all ranks. What the old one has not sent yet is added to the next
+        step's gradient. Raises as the constructor does, and leaves the old strategy then."""
+        self._require_between_steps("set_strategy()")
+        self._exchange.set_strategy(strategy, float(density), value_dtype, bool(error_feedback))
+        self._options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
+                         "error_feedback": bool(error_feedback)}
+
+    def end_epoch(self) -> str:
+        """Checks that all ranks hold the same parameters (raises ``Mismatch`` on every rank, naming ranks) and returns
+        their SHA-256. With sync_buffers="epoch", buffers become those of rank 0."""
+        digest = parameters_sha256(self._model)
+        self._job.core.require_equal(f"parameters_sha256 after step {self._steps}", digest)
+        if self._sync_buffers == "epoch":
+            _broadcast(self._job, list(self._model.buffers()))
+        return digest
+
+    def state_dict(self) -> Dict[str, Any]:
+        """What this rank's training needs beside model and optimizer to go on exactly: step, strategy, residuals. Every
+        rank has its own; load it on the same rank of a job of the same shape."""
+        self._require_between_steps("state_dict()")
+        residuals = [_copy_of(address, count) for _, address, count in self._exchange.residuals()]
+        return {"version": 1, "steps": self._steps, "skipped_steps": self._skipped, "rank": self._job.rank,
+                "world_size": self._job.world_size, "residuals": residuals, **self._options}
+
+    def load_state_dict(self, state: Dict[str, Any]) -> None:
+        """Raises ``InvalidArgument`` unless the state is of this rank, strategy and model; nothing has changed then."""
+        self._require_between_steps("load_state_dict()")
+        expected = {"version": 1, "rank": self._job.rank, "world_size": self._job.world_size, **self._options}
+        for key, value in expected.items():
+            if state.get(key) != value:
+                raise invalid(f"the state is one of {key} {state.get(key)!r}, this replica of {value!r}")
+        residuals = [stage(residual.to(torch.float32)) for residual in state["residuals"]]
+        self._exchange.set_residuals([(residual.data_ptr(), residual.numel()) for residual in residuals])
+        self._steps, self._skipped = int(state["steps"]), int(state["skipped_steps"])
+
+    def stats(self, *, reset: bool = False) -> Dict[str, float]:
+        """Means over the steps since the start (or the last reset): ``step_seconds``, ``compute_seconds``,
+        ``wait_seconds`` (not hidden behind backward), ``select_seconds``, ``inter_host_bytes`` (payload that this rank
+        sent to other machines) and ``inter_host_bytes_formula`` (the mean over machines); ``density``; and the counts
+        ``steps`` and ``skipped_steps`` since the start."""
+        return self._observer.stats(reset)
+
+    def trace(self, path: str, steps: int) -> None:
+        """Writes a Chrome trace of the next ``steps`` steps of this rank to ``path`` (chrome://tracing, Perfetto):
+        compute, wait, and the exchange of every bucket."""
+        self._observer.trace(path, steps)
+
+    def log_to(self, writer: Any, every: int = 50) -> None:
+        """Adds the scalars of ``stats()`` to a TensorBoard SummaryWriter (or anything with ``add_scalar``) every so
+        many steps."""
+        self._observer.log_to(writer, every)
+
+    def close(self) -> None:
+        """Ends this replica: backward passes no longer communicate. In the middle of a step it ends the job."""
+        hooks, self._hooks = getattr(self, "_hooks", None), None
+        if hooks is not None:
+            hooks.remove()
+        exchange, self._exchange = getattr(self, "_exchange", None), None
+        if exchange is not None:
+            exchange.close()
+
+    def _require_between_steps(self, what: str) -> None:
+        if self._exchange is None:
+            raise from_core("unavailable", f"{what}: this replica is closed", -1)
+        if self._under_way:
+            raise invalid(f"{what} in the middle of a step")
+
+
+def parameters_sha256(model: torch.nn.Module) -> str:
+    """Over the bytes of all parameters in order of registration, each row-major; as ``virga train`` prints it."""
+    digest = hashlib.sha256()
+    for parameter in model.parameters():
+        memory = parameter.detach().cpu().contiguous().view(-1).view(torch.uint8)
+        digest.update(memory.numpy().tobytes())
+    return digest.hexdigest()
+
+
+def _is(gradient: torch.Tensor, place: torch.Tensor) -> bool:
+    return gradient.data_ptr() == place.data_ptr() and gradient.dtype == place.dtype
+
+
+def _copy_of(address: int, count: int) -> torch.Tensor:
+    values = torch.empty(count, dtype=torch.float32)
+    _core.copy_floats(address, values.data_ptr(), count)
+    return values
+
+
+def _check(model, parameters, optimizer) -> None:
+    if not parameters:
+        raise invalid("the model has no trainable parameter")
+    for name, parameter in parameters:
+        if not parameter.dtype.is_floating_point:
+            raise invalid(f"parameter '{name}' is {parameter.dtype}; only real floating point can be trained")
+    if optimizer is None:
+        return
+    known = {id(parameter) for parameter in model.parameters()}
+    foreign = [parameter for group in optimizer.param_groups for parameter in group["params"]
+               if id(parameter) not in known]
+    if foreign:
+        raise invalid(f"the optimizer holds {len(foreign)} parameters that are not the model's (the first has shape "
+                      f"{list(foreign[0].shape)}): make it from model.parameters() of the model that you give here")
+
+
+def _layout(model: torch.nn.Module) -> List[str]:
+    lines = [f"{name} {list(p.shape)} {p.dtype} {'trained' if p.requires_grad else 'frozen'}"
+             for name, p in model.named_parameters()]
+    return lines + [f"buffer {name} {list(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
+
+
+def _agree_on_model(job: Job, model: torch.nn.Module) -> None:
+    lines = _layout(model)
+    digest = hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+    elements = sum(parameter.numel() for parameter in model.parameters())
+    try:
+        job.require_equal("model", f"{elements} elements in {len(lines)} tensors, layout {digest}")
+    except Mismatch as error:  # on all ranks alike; say where they differ
+        here = lines
+        there = job.core.exchange("model layout", "\n".join(lines))[0].split("\n")
+        for mine, first in zip(here + ["nothing"], there + ["nothing"]):
+            if mine != first:
+                raise from_core("ranks disagree", f"{error}; rank {job.rank} has {mine} where rank 0 has {first}",
+                                -1) from None
+        raise
+
+
+def _broadcast(job: Job, tensors: List[torch.Tensor], root: int = 0) -> None:
+    for tensor in tensors:
+        memory = stage(tensor)
+        job.core.broadcast(memory.data_ptr(), memory.numel() * memory.element_size(), root, None, memory).wait()
+        if memory.data_ptr() != tensor.data_ptr():
+            with torch.no_grad():
+                tensor.copy_(memory)
