@@ -52,6 +52,18 @@ class Rig {
     return gradients;
   }
 
+  // What all ranks keep, added up per element of the flat gradient.
+  std::vector<double> residual_sum() const {
+    std::vector<double> sum(plan_.elements);
+    for (const auto& strategy : strategies_) {
+      for (const Residual& residual : strategy->residuals()) {
+        for (size_t i = 0; i < residual.values.size(); ++i) sum[residual.begin + i] += residual.values[i];
+      }
+    }
+    return sum;
+  }
+  Strategy& mutable_strategy(Rank r) { return *strategies_[r]; }
+
   SimJob& job() { return job_; }
   const Strategy& strategy(Rank r) const { return *strategies_[r]; }
 
@@ -111,6 +123,56 @@ TEST_P(EveryStrategy, BytesBetweenHostsAreTheFormula) {
     }
   }
   EXPECT_NEAR(sent / 3, rig.strategy(0).inter_host_bytes(), 0.01 * sent / 3);
+}
+
+// Every element of the mean is either delivered or in somebody's residual, in the place that residuals() says.
+TEST_P(EveryStrategy, WhatIsNotDeliveredIsInTheResiduals) {
+  StrategyOptions options;
+  options.density = 0.1;
+  options.value_dtype = DType::kFloat32;
+  Rig rig(GetParam(), options);
+  const auto gradients = rig.random_gradients(5);
+  const auto mean = mean_of(gradients);
+  const auto after = rig.step(gradients);
+  rig.end_step(true);
+  const auto kept = rig.residual_sum();
+  const double tolerance = GetParam() == "fp16" ? 2e-3 : 1e-5;
+  for (size_t e = 0; e < mean.size(); ++e) EXPECT_NEAR(after[0][e] + kept[e], mean[e], tolerance) << e;
+}
+
+std::vector<std::vector<float>> copies(const std::vector<Residual>& residuals) {
+  std::vector<std::vector<float>> values;
+  for (const Residual& residual : residuals) values.emplace_back(residual.values.begin(), residual.values.end());
+  return values;
+}
+
+TEST_P(EveryStrategy, GoesOnExactlyFromSavedResiduals) {
+  Rig first(GetParam()), second(GetParam());
+  first.step(first.random_gradients(6));
+  first.end_step(true);
+  for (Rank r = 0; r < first.job().size(); ++r) {
+    second.mutable_strategy(r).set_residuals(copies(first.strategy(r).residuals()));
+  }
+  EXPECT_EQ(first.step(first.random_gradients(7)), second.step(first.random_gradients(7)));
+}
+
+TEST_P(EveryStrategy, RefusesResidualsOfAnotherShapeAndChangesNothing) {
+  Rig rig(GetParam());
+  rig.step(rig.random_gradients(8));
+  rig.end_step(true);
+  const auto before = copies(rig.strategy(0).residuals());
+  auto wrong = before;
+  wrong.emplace_back(3);
+  EXPECT_THROW(rig.mutable_strategy(0).set_residuals(wrong), Error);
+  if (!before.empty()) {
+    wrong = before;
+    wrong.back().push_back(0);
+    EXPECT_THROW(rig.mutable_strategy(0).set_residuals(wrong), Error);
+    wrong = std::vector<std::vector<float>>(before);
+    wrong.back().back() = std::nanf("");
+    EXPECT_THROW(rig.mutable_strategy(0).set_residuals(wrong), Error);
+  }
+  EXPECT_EQ(copies(rig.strategy(0).residuals()), before);
 }
 
 // A skipped step must not lose what was selected in it.
