@@ -5,6 +5,7 @@ import threading
 from typing import Any, Dict, List, Optional, Tuple
 
 import torch
+import torch.distributed
 
 from virga import _core
 from virga.errors import from_core, invalid
@@ -26,7 +27,7 @@ class Attached:
         self._thread.start()
         self._job.add_user(self)
 
-    def hook(self, _state: Any, bucket: Any) -> "torch.futures.Future[torch.Tensor]":
+    def hook(self, _state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
         """Starts a bucket's exchange. DDP calls it in the order of bucket indexes, on all ranks alike, and that is the
         order in which messages get their numbers, whatever becomes ready when."""
         future: "torch.futures.Future[torch.Tensor]" = torch.futures.Future()
