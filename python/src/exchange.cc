@@ -54,8 +54,8 @@ class Exchange {
 py::list residuals(const Exchange& exchange) {
   py::list list;
   for (const strategy::Residual& residual : exchange.get().residuals()) {
-    list.append(py::make_tuple(residual.begin, reinterpret_cast<uintptr_t>(residual.values.data()),
-                               residual.values.size()));
+    list.append(
+        py::make_tuple(residual.begin, reinterpret_cast<uintptr_t>(residual.values.data()), residual.values.size()));
   }
   return list;
 }
@@ -71,15 +71,19 @@ void set_residuals(const Exchange& exchange, const std::vector<std::pair<uintptr
   exchange.get().set_residuals(values);
 }
 
-// (first parameter, last parameter + 1, elements, seconds of begin and end) of each bucket in the last step.
+// For each bucket of the last step: (first parameter, last parameter + 1, elements, seconds when its exchange began and
+// ended, seconds when selection in it began and ended; the last two 0 for dense strategies).
 py::list bucket_times(const Exchange& exchange) {
   py::list list;
   const GradientExchange& e = exchange.get();
+  const std::vector<TimeSpan> selections = e.strategy().select_spans();
   for (size_t b = 0; b < e.plan().buckets.size(); ++b) {
     const plan::Bucket& bucket = e.plan().buckets[b];
-    const strategy::BucketTimes& times = e.bucket_times()[b];
+    const TimeSpan& span = e.exchange_spans()[b];
+    const TimeSpan selection = selections.empty() ? TimeSpan{} : selections[b];
     list.append(py::make_tuple(bucket.parameters.begin, bucket.parameters.end, bucket.elements.size(),
-                               to_seconds(times.begin), to_seconds(times.end)));
+                               to_seconds(span.begin), to_seconds(span.end), to_seconds(selection.begin),
+                               to_seconds(selection.end)));
   }
   return list;
 }
@@ -101,22 +105,29 @@ void bind_exchange(py::module_& module) {
       .def(py::init<JobHandle, const std::vector<std::pair<std::string, size_t>>&, uintptr_t, const std::string&,
                     double, const std::string&, bool, const std::string&, size_t>(),
            Unlock())
-      .def("ready", [](Exchange& e, size_t parameter) { e.get().ready(parameter); }, Unlock())
+      .def(
+          "ready", [](Exchange& e, size_t parameter) { e.get().ready(parameter); }, Unlock())
       .def("is_ready", [](const Exchange& e, size_t parameter) { return e.get().is_ready(parameter); })
-      .def("finish", [](Exchange& e) { return e.get().finish(check_signals); }, Unlock())
-      .def("set_strategy", [](Exchange& e, const std::string& name, double density, const std::string& value_dtype,
-                              bool error_feedback) {
-             e.get().set_strategy(name, strategy_options(density, value_dtype, error_feedback));
-           }, Unlock())
-      .def("carry_over", [](Exchange& e, size_t begin, uintptr_t address, size_t elements) {
+      .def(
+          "finish", [](Exchange& e) { return e.get().finish(check_signals); }, Unlock())
+      .def(
+          "set_strategy",
+          [](Exchange& e, const std::string& name, double density, const std::string& value_dtype,
+             bool error_feedback) {
+            e.get().set_strategy(name, strategy_options(density, value_dtype, error_feedback));
+          },
+          Unlock())
+      .def("carry_over",
+           [](Exchange& e, size_t begin, uintptr_t address, size_t elements) {
              e.get().carry_over(begin, std::span(reinterpret_cast<const float*>(address), elements));
            })
       .def("residuals", &residuals)
       .def("set_residuals", &set_residuals)
       .def("bucket_times", &bucket_times)
       .def_property_readonly("density", [](const Exchange& e) { return e.get().strategy().density(); })
-      .def_property_readonly("select_seconds",
-                             [](const Exchange& e) { return to_seconds(e.get().strategy().select_time()); })
+      .def_property_readonly(
+          "select_seconds",
+          [](const Exchange& e) { return to_seconds(strategy::sum(e.get().strategy().select_spans())); })
       .def_property_readonly("inter_host_bytes_formula",
                              [](const Exchange& e) { return e.get().strategy().inter_host_bytes(); })
       .def("close", &Exchange::close);

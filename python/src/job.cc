@@ -168,16 +168,26 @@ void bind_job(py::module_& module) {
       .def_property_readonly("local_world_size", [](const JobHandle& job) { return (*job)->local_world_size(); })
       .def_property_readonly("hosts", [](const JobHandle& job) { return (*job)->topology().host_count(); })
       .def("host_of", [](const JobHandle& job, Rank rank) { return (*job)->topology().host_of(rank); })
-      .def("exchange", [](const JobHandle& job, const std::string& key, const std::string& value) {
-             return (*job)->exchange(key, value);
-           }, Unlock())
-      .def("require_equal", [](const JobHandle& job, const std::string& key, const std::string& value) {
-             (*job)->require_equal(key, value);
-           }, Unlock())
-      .def("fail_everywhere", [](const JobHandle& job, const std::string& reason) {
-             (*job)->fail_everywhere(Error(ErrorCode::kAborted, reason, (*job)->rank()));
-           }, Unlock())
-      .def("dump", [](const JobHandle& job) { return (*job)->dump(); }, Unlock())
+      .def(
+          "exchange",
+          [](const JobHandle& job, const std::string& key, const std::string& value) {
+            return (*job)->exchange(key, value);
+          },
+          Unlock())
+      .def(
+          "require_equal",
+          [](const JobHandle& job, const std::string& key, const std::string& value) {
+            (*job)->require_equal(key, value);
+          },
+          Unlock())
+      .def(
+          "fail_everywhere",
+          [](const JobHandle& job, const std::string& reason) {
+            (*job)->fail_everywhere(Error(ErrorCode::kAborted, reason, (*job)->rank()));
+          },
+          Unlock())
+      .def(
+          "dump", [](const JobHandle& job) { return (*job)->dump(); }, Unlock())
       .def("inter_host_bytes", &inter_host_bytes, Unlock())
       .def("close", [](const JobHandle& job) { job->reset(); })
       .def("allreduce", &allreduce)

@@ -43,8 +43,8 @@ TEST_F(Alone, TheMeanOfOneIsItself) {
 TEST_F(Alone, BucketsAreTimed) {
   GradientExchange exchange = make("allreduce");
   step(exchange, std::vector<float>(8, 1.0f));
-  ASSERT_EQ(exchange.bucket_times().size(), exchange.plan().buckets.size());
-  for (const BucketTimes& times : exchange.bucket_times()) EXPECT_GE(times.end, times.begin);
+  ASSERT_EQ(exchange.exchange_spans().size(), exchange.plan().buckets.size());
+  for (const TimeSpan& span : exchange.exchange_spans()) EXPECT_GE(span.end, span.begin);
 }
 
 TEST_F(Alone, AParameterIsReadyOnceAStep) {

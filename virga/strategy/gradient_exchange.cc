@@ -26,10 +26,10 @@ std::string describe(const std::vector<Parameter>& parameters) {
   return fmt::format("{} elements in {} parameters, layout {:016x}", elements, parameters.size(), fnv1a(text));
 }
 
-Task<void> timed(Task<void> exchange, const Clock& clock, BucketTimes& times) {
-  times.begin = clock.now();
+Task<void> timed(Task<void> exchange, const Clock& clock, TimeSpan& span) {
+  span.begin = clock.now();
   co_await std::move(exchange);
-  times.end = clock.now();
+  span.end = clock.now();
 }
 
 }  // namespace
@@ -99,12 +99,11 @@ void GradientExchange::agree_on_plan() {
               bucket_of_.begin() + static_cast<ptrdiff_t>(range.end), b);
   }
   exchanged_.resize(plan_.buckets.size());
-  times_.resize(plan_.buckets.size());
+  spans_.resize(plan_.buckets.size());
 }
 
 std::unique_ptr<Strategy> GradientExchange::make_strategy() const {
-  return strategy::make_strategy(options_.strategy,
-                                 {job_.topology(), job_.rank(), plan_, options_.strategy_options});
+  return strategy::make_strategy(options_.strategy, {job_.topology(), job_.rank(), plan_, options_.strategy_options});
 }
 
 void GradientExchange::begin_step() {
@@ -132,7 +131,7 @@ void GradientExchange::launch(size_t bucket) {
   add_carried(range);
   const collective::FloatVector gradient(gradients_.subspan(range.begin, range.size()));
   exchanged_[bucket] = job_.start([this, bucket, gradient](cluster::Comm& comm) {
-    return timed(strategy_->exchange(comm, bucket, gradient), comm.loop().clock(), times_[bucket]);
+    return timed(strategy_->exchange(comm, bucket, gradient), comm.loop().clock(), spans_[bucket]);
   });
 }
 

@@ -37,12 +37,6 @@ struct Parameter {
   size_t elements = 0;
 };
 
-// When the exchange of one bucket began and ended, on this rank.
-struct BucketTimes {
-  Time begin{};
-  Time end{};
-};
-
 // The half of a replica that knows no tensors: gradients lie one after the other in one array of floats; as soon as all
 // of a bucket's are complete its exchange begins, while backward goes on with others.
 //
@@ -91,8 +85,8 @@ class GradientExchange {
   const Strategy& strategy() const { return *strategy_; }
   const ExchangeOptions& options() const { return options_; }
 
-  // Of the last step, by bucket.
-  const std::vector<BucketTimes>& bucket_times() const { return times_; }
+  // When each bucket was exchanged in the last step, on this rank.
+  const std::vector<TimeSpan>& exchange_spans() const { return spans_; }
 
  private:
   void agree();
@@ -124,7 +118,7 @@ class GradientExchange {
   std::vector<bool> ready_;                   // by parameter
   std::vector<size_t> missing_;               // by bucket: parameters that are not ready
   std::vector<std::future<void>> exchanged_;  // by bucket
-  std::vector<BucketTimes> times_;            // by bucket; its end is written on the loop before the future is ready
+  std::vector<TimeSpan> spans_;               // by bucket; its end is written on the loop before the future is ready
   size_t next_bucket_ = 0;
 };
 

@@ -35,10 +35,14 @@ void Sparse::set_residuals(const std::vector<std::vector<float>>& values) {
   for (size_t b = 0; b < values.size(); ++b) selectors_[b].feedback.set_residual(values[b]);
 }
 
+std::vector<TimeSpan> Sparse::select_spans() const {
+  std::vector<TimeSpan> spans;
+  for (const collective::Selector& selector : selectors_) spans.push_back(selector.selected);
+  return spans;
+}
+
 void Sparse::end_step(bool applied) {
-  last_select_time_ = Duration::zero();
   for (collective::Selector& selector : selectors_) {
-    last_select_time_ += std::exchange(selector.time, Duration::zero());
     if (!error_feedback_) {
       selector.feedback.set_residual(std::vector<float>(selector.feedback.residual().size()));
     } else if (!applied) {

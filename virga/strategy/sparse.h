@@ -17,7 +17,7 @@ class Sparse : public Strategy {
   std::vector<Residual> residuals() const override;
   void set_residuals(const std::vector<std::vector<float>>& values) override;
   double density() const override { return options_.density; }
-  Duration select_time() const override { return last_select_time_; }
+  std::vector<TimeSpan> select_spans() const override;
 
  protected:
   collective::SparseOptions options_;
@@ -26,7 +26,6 @@ class Sparse : public Strategy {
  private:
   const std::vector<pattern::Range> residual_of_;
   const bool error_feedback_;
-  Duration last_select_time_{0};
 };
 
 }  // namespace virga::strategy

@@ -24,6 +24,12 @@ std::unique_ptr<Strategy> make_strategy(std::string_view name, const StrategyCon
   fail(ErrorCode::kInvalidArgument, "unknown strategy '{}'; known are {}", name, known);
 }
 
+Duration sum(const std::vector<TimeSpan>& spans) {
+  Duration sum{0};
+  for (const TimeSpan& span : spans) sum += span.length();
+  return sum;
+}
+
 DType parse_value_dtype(std::string_view text) {
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     if (text == to_string(dtype)) return dtype;

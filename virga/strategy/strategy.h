@@ -8,6 +8,7 @@
 
 #include "virga/collective/vector.h"
 #include "virga/plan/bucket_plan.h"
+#include "virga/runtime/time_span.h"
 
 namespace virga::strategy {
 
@@ -59,9 +60,12 @@ class Strategy {
     require(values.empty(), "{} residuals given to a strategy that keeps none", values.size());
   }
 
-  // How long selection took in the last step, on this rank.
-  virtual Duration select_time() const { return Duration::zero(); }
+  // When this rank selected what it sent of each bucket in the last step; none for dense strategies.
+  virtual std::vector<TimeSpan> select_spans() const { return {}; }
 };
+
+// How long all of it took.
+Duration sum(const std::vector<TimeSpan>& spans);
 
 // What a strategy is made of.
 struct StrategyContext {

@@ -116,7 +116,7 @@ class Run {
     }
     const double end = now();
     record(loss, {end - begin, computed - begin + (end - arrived), arrived - computed,
-                  to_seconds(replica_.strategy().select_time())});
+                  to_seconds(strategy::sum(replica_.strategy().select_spans()))});
     ++step_;
     ended_ = time_is_up() || (last_step_ && step_ >= *last_step_);
     report(end - run_begin);

@@ -66,10 +66,15 @@ class Observer:
     def _record(self, end: float) -> None:
         self._event("compute", "training", self._last_end, self._wait_begin)
         self._event("wait", "training", self._wait_begin, end)
-        for bucket, (first, last, elements, begin, stop) in enumerate(self._replica._exchange.bucket_times()):
+        for bucket, (first, last, elements, begin, stop, select_begin, select_end) in enumerate(
+                self._replica._exchange.bucket_times()):
             names = [name for name, _ in self._replica._parameters[first:last]]
-            self._event(f"bucket {bucket}", f"exchange of bucket {bucket}", begin, stop,
+            lane = f"bucket {bucket}"
+            self._event("exchange", lane, begin, stop,
                         {"elements": elements, "parameters": f"{names[0]} .. {names[-1]}"})
+            if select_end > 0:
+                self._event("select", lane, select_begin, select_end)
+                self._event("send and add", lane, select_end, stop)
         self._trace_left -= 1
         if self._trace_left == 0:
             with open(self._trace_path, "w", encoding="utf-8") as file:

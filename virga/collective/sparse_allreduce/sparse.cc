@@ -69,9 +69,9 @@ Task<void> exchange_selected(Operation& op, unsigned phase, Group group, FloatVe
   const size_t compress_bytes = 6 * data.bytes();
   co_await op.work(compress_bytes, [&] {
     if (data.phantom()) return;
-    const Time begin = clock.now();
+    selector.selected.begin = clock.now();
     selector.feedback.compress(data.span(), options.scale, format, messages.of(me));
-    selector.time += clock.now() - begin;
+    selector.selected.end = clock.now();
   });
   co_await allgatherv_direct(op, phase, group, messages.sizes(), messages.buffer());
   const size_t add_bytes = data.bytes() + 4 * messages.buffer().bytes;

@@ -3,6 +3,7 @@
 #include "virga/codec/error_feedback.h"
 #include "virga/codec/sparse_format.h"
 #include "virga/collective/vector.h"
+#include "virga/runtime/time_span.h"
 
 namespace virga::collective {
 
@@ -16,12 +17,12 @@ struct SparseOptions {
   float scale;        // the result is scale * sum: 1 / world size for a mean
 };
 
-// What a rank keeps between steps for one vector: what it has not sent yet, and how long selecting has taken so far (on
-// the worker, without waiting for it).
+// What a rank keeps between steps for one vector: what it has not sent yet, and when it selected last (on the worker,
+// without waiting for it).
 struct Selector {
   explicit Selector(size_t elements) : feedback(elements) {}
   codec::ErrorFeedback feedback;
-  Duration time{0};
+  TimeSpan selected;
 };
 
 // The format of the messages for a vector of n elements. Throws kInvalidArgument for options that can't be followed.
