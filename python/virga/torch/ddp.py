@@ -10,6 +10,7 @@ import torch.distributed
 from virga import _core
 from virga.errors import from_core, invalid
 from virga.torch.job import current
+from virga.torch.recall import copy_of
 
 
 class Attached:
@@ -74,9 +75,7 @@ class Attached:
         """DDP has rebuilt its buckets: keeps what the old ones have not sent, by parameter."""
         for parameters, _, exchange in self._exchanges.values():
             for begin, address, count in exchange.residuals():
-                residual = torch.empty(count, dtype=torch.float32)
-                _core.copy_floats(address, residual.data_ptr(), count)
-                self._keep(parameters, begin, residual)
+                self._keep(parameters, begin, copy_of(address, count))
             exchange.close()
         self._exchanges.clear()
 

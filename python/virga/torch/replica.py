@@ -12,6 +12,7 @@ from virga.torch.collectives import stage
 from virga.torch.hooks import GradientHooks, at_end_of_backward
 from virga.torch.job import Job, current
 from virga.torch.observe import Observer
+from virga.torch.recall import RecallProbe, copy_of
 
 _SYNC_BUFFERS = ("start", "epoch", "never")
 
@@ -69,6 +70,9 @@ class Replica:
         self._skip = non_finite == "skip-step"
         self._steps = self._skipped = 0
         self._under_way = self._held = self._joining = False
+        self._recall_wanted = False
+        self._probe: Optional[RecallProbe] = None
+        self._recall: Dict[str, float] = {}
         self._active: Optional[Tuple[Any, torch.Tensor]] = None
         self._observer = Observer(self)
         _broadcast(self._job, [parameter for parameter in model.parameters()])
@@ -103,6 +107,8 @@ class Replica:
         self._under_way = True
         at_end_of_backward(self._finish)
         self._observer.step_begins()
+        if self._recall_wanted:
+            self._probe = RecallProbe(self._job, self._exchange, self._flat, self._slices)
         if self._joining:
             self._active = self._announce(True)
 
@@ -116,6 +122,8 @@ class Replica:
             place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
         if self._scaler is not None:
             place.mul_(1.0 / self._scaler.get_scale())
+        if self._probe is not None:
+            self._probe.take(index)
         self._exchange.ready(index)
 
     def _finish(self) -> None:
@@ -130,6 +138,9 @@ class Replica:
         applied = self._exchange.finish()
         self._observer.step_ends()
         self._steps += 1
+        if self._probe is not None:
+            self._recall = self._probe.finish()
+            self._probe, self._recall_wanted = None, False
         if self._active is not None:
             work, _ = self._active
             work.wait()
@@ -233,7 +244,7 @@ class Replica:
         """What this rank's training needs beside model and optimizer to go on exactly: step, strategy, residuals. Every
         rank has its own; load it on the same rank of a job of the same shape."""
         self._require_between_steps("state_dict()")
-        residuals = [_copy_of(address, count) for _, address, count in self._exchange.residuals()]
+        residuals = [copy_of(address, count) for _, address, count in self._exchange.residuals()]
         return {"version": 1, "steps": self._steps, "skipped_steps": self._skipped, "rank": self._job.rank,
                 "world_size": self._job.world_size, "residuals": residuals, **self._options}
 
@@ -252,8 +263,15 @@ class Replica:
         """Means over the steps since the start (or the last reset): ``step_seconds``, ``compute_seconds``,
         ``wait_seconds`` (not hidden behind backward), ``select_seconds``, ``inter_host_bytes`` (payload that this rank
         sent to other machines) and ``inter_host_bytes_formula`` (the mean over machines); ``density``; and the counts
-        ``steps`` and ``skipped_steps`` since the start."""
-        return self._observer.stats(reset)
+        ``steps`` and ``skipped_steps`` since the start. After ``measure_recall()`` also ``recall`` and
+        ``density_reached`` of the step that was measured."""
+        return {**self._observer.stats(reset), **self._recall}
+
+    def measure_recall(self) -> None:
+        """Measures the next step, on all ranks: which share of the largest elements, as an exact top-k of the dense
+        mean with all residuals has them, reaches the ranks. Costs two dense allreduces in that step; see ``stats()``."""
+        self._require_between_steps("measure_recall()")
+        self._recall_wanted = True
 
     def trace(self, path: str, steps: int) -> None:
         """Writes a Chrome trace of the next ``steps`` steps of this rank to ``path`` (chrome://tracing, Perfetto):
@@ -292,12 +310,6 @@ def parameters_sha256(model: torch.nn.Module) -> str:
 
 def _is(gradient: torch.Tensor, place: torch.Tensor) -> bool:
     return gradient.data_ptr() == place.data_ptr() and gradient.dtype == place.dtype
-
-
-def _copy_of(address: int, count: int) -> torch.Tensor:
-    values = torch.empty(count, dtype=torch.float32)
-    _core.copy_floats(address, values.data_ptr(), count)
-    return values
 
 
 def _check(model, parameters, optimizer) -> None:
