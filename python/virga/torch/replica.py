@@ -269,7 +269,7 @@ class Replica:
 
     def measure_recall(self) -> None:
         """Measures the next step, on all ranks: which share of the largest elements, as an exact top-k of the dense
-        mean with all residuals has them, reaches the ranks. Costs two dense allreduces in that step; see ``stats()``."""
+        mean with all residuals has them, reaches the ranks. Costs two dense allreduces then; see ``stats()``."""
         self._require_between_steps("measure_recall()")
         self._recall_wanted = True
 
