@@ -49,9 +49,17 @@ struct TemporaryFolder {
 };
 
 TEST(Command, WrongUsageIsStatus2) {
-  for (const char* line : {"", "no-such-subcommand", "run", "run --ranks 2", "run --ranks two -- true", "lab --hosts 2",
-                           "lab --no-such-flag -- true", "lab true", "doctor -- true"}) {
+  for (const char* line :
+       {"", "no-such-subcommand", "run", "run --ranks 2", "run --ranks two -- true", "lab --hosts 2",
+        "lab --no-such-flag -- true", "run -n 1 --no-such-flag true", "doctor -- true", "doctor true"}) {
     EXPECT_EQ(virga(line).status, 2) << line;
+  }
+}
+
+// The command begins behind "--" or at the first word that is no flag; a later "--" is its own.
+TEST(Command, NeedsNoMarkBeforeTheCommand) {
+  for (const char* line : {"run -n 1 echo one --two -- three", "run -n 1 -- echo one --two -- three"}) {
+    EXPECT_EQ(virga(line).output, "one --two -- three\n") << line;
   }
 }
 
