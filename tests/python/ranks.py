@@ -126,7 +126,7 @@ def _run_all(module: str, ranks: int, hosts: int, names: List[str]) -> Dict[str,
 
 
 def _story(results: Sequence[Rank]) -> str:
-    return "\n".join(f"---- rank {rank}, exit status {result.status}:\n{result.output[-3000:]}"
+    return "\n".join(f"---- rank {rank}, exit status {result.status}:\n{result.output[-6000:]}"
                      for rank, result in enumerate(results))
 
 

@@ -16,6 +16,7 @@ class GradientHooks:
 
     torch 2.1 and later have a hook on the tensor for it. Before, it is a hook on the autograd node that accumulates the
     gradient; a parameter gets a new node when its dtype or device changes, so that nodes are looked at before forward.
+    That is heard by torch's hook for all modules: one of the model's own would be copied and pickled with the model.
     """
 
     def __init__(self, model: torch.nn.Module, parameters: Sequence[torch.nn.Parameter],
@@ -31,7 +32,8 @@ class GradientHooks:
             return
         self._nodes = [None] * len(self._parameters)
         self._node_handles = [None] * len(self._parameters)
-        self._handles.append(model.register_forward_pre_hook(self._renew_nodes))
+        self._model = model
+        self._handles.append(torch.nn.modules.module.register_module_forward_pre_hook(self._before_forward))
         self._renew_nodes()
 
     def _tensor_hook(self, index: int, _parameter) -> None:
@@ -40,7 +42,11 @@ class GradientHooks:
     def _node_hook(self, index: int, *_gradients) -> None:
         self._on_gradient(index)
 
-    def _renew_nodes(self, *_forward) -> None:
+    def _before_forward(self, module, _inputs) -> None:
+        if module is self._model:
+            self._renew_nodes()
+
+    def _renew_nodes(self) -> None:
         if not torch.is_grad_enabled():
             return
         for index, parameter in enumerate(self._parameters):

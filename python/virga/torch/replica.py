@@ -15,6 +15,7 @@ from virga.torch.observe import Observer
 from virga.torch.recall import RecallProbe, copy_of
 
 _SYNC_BUFFERS = ("start", "epoch", "never")
+_CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
 
 
 class Replica:
@@ -87,7 +88,7 @@ class Replica:
         self._slices: List[torch.Tensor] = []
         begin = 0
         for _, parameter in self._parameters:
-            self._slices.append(self._flat[begin:begin + parameter.numel()].view(parameter.shape))
+            self._slices.append(_shaped_like(parameter, self._flat[begin:begin + parameter.numel()]))
             begin += parameter.numel()
 
     # ---- a step ------------------------------------------------------------------------------------------------------
@@ -162,7 +163,7 @@ class Replica:
                 continue
             if parameter.dtype == place.dtype and parameter.device == place.device:
                 parameter.grad = place
-            elif parameter.grad is None:
+            elif parameter.grad is None or parameter.grad.is_sparse:
                 parameter.grad = place.to(device=parameter.device, dtype=parameter.dtype)
             else:
                 parameter.grad.copy_(place)
@@ -308,8 +309,17 @@ def parameters_sha256(model: torch.nn.Module) -> str:
     return digest.hexdigest()
 
 
+def _shaped_like(parameter: torch.Tensor, memory: torch.Tensor) -> torch.Tensor:
+    """A view of flat memory with the parameter's shape and, where that is channels-last, its order in memory, too:
+    autograd then accumulates into it as fast as into a gradient of its own."""
+    if not parameter.is_contiguous() and any(parameter.is_contiguous(memory_format=order) for order in _CHANNELS_LAST):
+        return memory.as_strided(parameter.shape, parameter.stride())
+    return memory.view(parameter.shape)
+
+
 def _is(gradient: torch.Tensor, place: torch.Tensor) -> bool:
-    return gradient.data_ptr() == place.data_ptr() and gradient.dtype == place.dtype
+    return (gradient.layout == place.layout and gradient.data_ptr() == place.data_ptr()
+            and gradient.dtype == place.dtype)
 
 
 def _check(model, parameters, optimizer) -> None:
@@ -330,7 +340,7 @@ def _check(model, parameters, optimizer) -> None:
 
 def _layout(model: torch.nn.Module) -> List[str]:
     lines = [f"{name} {list(p.shape)} {p.dtype} {'trained' if p.requires_grad else 'frozen'}"
-             for name, p in model.named_parameters()]
+             f"{'' if p.is_contiguous() else f' strides {list(p.stride())}'}" for name, p in model.named_parameters()]
     return lines + [f"buffer {name} {list(b.shape)} {b.dtype}" for name, b in model.named_buffers()]
 
 
