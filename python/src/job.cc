@@ -35,9 +35,10 @@ net::Buffer bytes_at(uintptr_t address, size_t bytes) { return {reinterpret_cast
 
 // A thread joins the job, so that Ctrl-C is heard while ranks are missing. If it comes, the thread is left to end by
 // itself: it touches nothing of the interpreter.
-JobHandle join(const std::vector<cluster::Setting>& settings, double meeting_timeout, double operation_timeout) {
+JobHandle join(const std::vector<std::pair<std::string, std::string>>& settings, double meeting_timeout,
+               double operation_timeout) {
   cluster::JobOptions options;
-  options.settings = settings;
+  for (const auto& [name, value] : settings) options.settings.push_back({name, value});
   options.meeting_timeout = from_seconds(meeting_timeout);
   options.operation_timeout = from_seconds(operation_timeout);
   std::promise<std::unique_ptr<cluster::Job>> promise;
