@@ -75,10 +75,10 @@ class Replica:
         self._probe: Optional[RecallProbe] = None
         self._recall: Dict[str, float] = {}
         self._active: Optional[Tuple[Any, torch.Tensor]] = None
-        self._observer = Observer(self)
         _broadcast(self._job, [parameter for parameter in model.parameters()])
         if sync_buffers != "never":
             _broadcast(self._job, list(model.buffers()))
+        self._observer = Observer(self)  # from here on bytes and seconds are a step's
         self._hooks = GradientHooks(model, [parameter for _, parameter in self._parameters], self._on_gradient)
 
     def _allocate(self) -> None:
