@@ -4,11 +4,12 @@ import json
 import os
 import statistics
 import subprocess
-import sys
 import tempfile
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VIRGA = os.path.join(ROOT, "build", "release", "bin", "virga")
+PACKAGE = os.path.join(ROOT, "build", "release", "python")
+EXAMPLES = os.path.join(ROOT, "examples", "python")
 DDP = os.path.join(ROOT, "bench", "peers", "ddp.py")
 SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-torch belongs to
 
@@ -25,16 +26,21 @@ class Run:
         return [host["bytes_sent"] for host in self.lab["hosts"]]
 
 
+class RunFailed(SystemExit):
+    """Ends the benchmark with what the run has printed, unless the benchmark knows better."""
+
+
 def in_lab(command, hosts, ranks_per_host, rate, timeout=600, show=False):
-    """Runs one command a rank; returns (standard output, the lab's report). Exits with the output if it fails."""
+    """Runs one command a rank; returns (standard output, the lab's report). Raises RunFailed if it fails."""
     with tempfile.TemporaryDirectory() as folder:
         report = os.path.join(folder, "lab.json")
         lab = [VIRGA, "lab", "--hosts", str(hosts), "--ranks-per-host", str(ranks_per_host), "--rate", rate,
                "--timeout", str(timeout), "--json", report, "--"]
-        done = subprocess.run(lab + command, stdin=subprocess.DEVNULL, stdout=None if show else subprocess.PIPE,
+        done = subprocess.run(lab + command, env={**os.environ, "PYTHONPATH": PACKAGE}, stdin=subprocess.DEVNULL,
+                              stdout=None if show else subprocess.PIPE,
                               stderr=None if show else subprocess.STDOUT, text=True, check=False)
         if done.returncode != 0:
-            sys.exit(f"{' '.join(lab + command)}\nended with status {done.returncode}\n{done.stdout or ''}")
+            raise RunFailed(f"{' '.join(lab + command)}\nended with status {done.returncode}\n{done.stdout or ''}")
         with open(report, encoding="utf-8") as file:
             return done.stdout, json.load(file)
 
@@ -49,11 +55,21 @@ def train(arguments, hosts=4, ranks_per_host=1, rate="200mbit", show=False):
     return Run(events[-1], lab)
 
 
-def ddp(arguments, hosts=4, ranks_per_host=1, rate="200mbit"):
-    """PyTorch DDP over Gloo on every rank of a lab of the same kind."""
-    output, lab = in_lab([SYSTEM_PYTHON, DDP] + arguments, hosts, ranks_per_host, rate)
+def script(path, arguments, hosts, ranks_per_host, rate, timeout=600):
+    """A Python script on every rank of a lab; rank 0 prints its summary as a line of JSON."""
+    output, lab = in_lab([SYSTEM_PYTHON, "-B", path] + arguments, hosts, ranks_per_host, rate, timeout)
     lines = [line for line in output.splitlines() if line.startswith("{")]
     return Run(json.loads(lines[-1]), lab)
+
+
+def ddp(arguments, hosts=4, ranks_per_host=1, rate="200mbit", timeout=600):
+    """PyTorch DDP over Gloo on every rank of a lab of the same kind."""
+    return script(DDP, arguments, hosts, ranks_per_host, rate, timeout)
+
+
+def example(name, arguments, hosts=4, ranks_per_host=1, rate="200mbit"):
+    """One of examples/python on every rank of a lab of the same kind."""
+    return script(os.path.join(EXAMPLES, name), arguments, hosts, ranks_per_host, rate)
 
 
 def median_of(runs, key):
