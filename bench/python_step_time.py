@@ -100,7 +100,8 @@ def row_of(ours, other, bar):
         print(json.dumps({**record, "peer_failed": other.failure}))
         return [ours.name, f"{mine:.3f}", other.name, "CRASHED", "-", "-", wanted, "-"]
     peer = other.median("step_seconds_median")
-    free = peer / compute_seconds(ours) if ours.name.startswith("fashion") and other.name.startswith("DDP") else None
+    against_ddp = ours.name.startswith("fashion") and other.name.startswith("DDP")
+    free = peer / compute_seconds(ours) if against_ddp else None
     print(json.dumps({**record, "peer_step_seconds": peer, "ratio": peer / mine, "free_network_ratio": free}))
     met = "-" if bar is None else "yes" if peer / mine >= bar else "NO"
     return [ours.name, f"{mine:.3f}", other.name, f"{peer:.3f}", f"{peer / mine:.2f}",
@@ -120,8 +121,8 @@ def main():
         for case in cases.values():
             case.run(common)
     rows = [row_of(cases[ours], cases[other], bar) for ours, other, bar in PAIRS]
-    lab.table([f"{arguments.model}, 200 Mbit/s", "s/step", "the other", "s/step", "ratio", "free network", "bar", "met"],
-              rows)
+    header = [f"{arguments.model}, 200 Mbit/s", "s/step", "the other", "s/step", "ratio", "free network", "bar", "met"]
+    lab.table(header, rows)
     for case in cases.values():
         if case.failure is not None:
             print(f"{case.name} crashed: {case.failure}")
