@@ -52,7 +52,7 @@ def main() -> None:
     ddp = DistributedDataParallel(MODELS["lenet5"][0]())
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05, momentum=0.9)
 
-    virga.init()  # Virga: the same ranks, found by the same environment
+    job = virga.init()  # Virga: the same ranks, found by the same environment
     virga.attach(ddp, strategy=options.strategy, density=options.density)  # Virga
 
     total = torch.zeros(1)
@@ -70,7 +70,8 @@ def main() -> None:
     dist.all_reduce(total)
     if rank == 0:
         print(json.dumps({"strategy": options.strategy, "ranks": world, "steps": step,
-                          "train_loss": total.item() / world / step}), flush=True)
+                          "train_loss": total.item() / world / step,
+                          "inter_host_bytes": job.inter_host_bytes / step}), flush=True)
     virga.shutdown()  # Virga
     dist.destroy_process_group()
 

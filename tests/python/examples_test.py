@@ -67,10 +67,11 @@ def loss_of_one_process(name: str) -> float:
     return result["train_loss"]
 
 
-def assert_two_ranks_train_as_one_process(launcher, name: str) -> None:
+def assert_two_ranks_train_as_one_process(launcher, name: str):
     result = run(launcher, name, "--strategy", "allreduce", "--batch-size", "8")
     assert (result["ranks"], result["steps"]) == (2, 6)
     assert result["train_loss"] == pytest.approx(loss_of_one_process(name), rel=1e-5)
+    return result
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -90,9 +91,15 @@ def test_started_by_mpirun(name):
 
 
 @needs_root
-@pytest.mark.parametrize("name", SMALL)
+@pytest.mark.parametrize("name", ["fashion_mnist.py", "char_transformer.py"])
 def test_in_the_lab(name):
     assert_two_ranks_train_as_one_process([*LAB, "env", "GLOO_SOCKET_IFNAME=e0"], name)
+
+
+@needs_root
+def test_the_gradients_of_ddp_travel_by_the_hook():
+    result = assert_two_ranks_train_as_one_process([*LAB, "env", "GLOO_SOCKET_IFNAME=e0"], "ddp_hook.py")
+    assert result["inter_host_bytes"] == pytest.approx(4 * 61706, rel=0.02)  # a ring of two: each sends all of it
 
 
 @needs_root
