@@ -1,7 +1,7 @@
-"""The package under test is the one in the build tree."""
+"""The package under test is the one that ranks get, too."""
 
 import sys
 
 import ranks
 
-sys.path.insert(0, str(ranks.BUILD / "python"))
+sys.path.insert(0, ranks.PACKAGE)

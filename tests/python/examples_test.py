@@ -10,11 +10,11 @@ import tempfile
 
 import pytest
 import torch
-from ranks import BUILD, ROOT, VIRGA, environment, python
+from ranks import PACKAGE, ROOT, VIRGA, environment, python
 
 EXAMPLES = ROOT / "examples" / "python"
 sys.path.insert(0, str(EXAMPLES))
-sys.path.insert(0, str(BUILD / "python"))
+sys.path.insert(0, PACKAGE)
 import char_transformer  # noqa: E402
 import images  # noqa: E402
 from virga.torch.replica import parameters_sha256  # noqa: E402

@@ -9,7 +9,8 @@ Promises that need no job of their own share one: starting Python and torch on e
     ranks = run("crash", ranks=3)       # a job of its own: crash() of this file, which calls virga.init() by itself
     assert ranks[1].status == 1
 
-The build tree is that of VIRGA_BUILD, else build/release. This file is also the program that the ranks run.
+The build tree is that of VIRGA_BUILD, else build/release; the package is its own unless VIRGA_PACKAGE says where. This
+file is also the program that the ranks run.
 """
 
 import faulthandler
@@ -26,6 +27,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = pathlib.Path(os.environ.get("VIRGA_BUILD", ROOT / "build" / "release"))
+PACKAGE = os.environ.get("VIRGA_PACKAGE", str(BUILD / "python"))  # the folder that the package virga lies in
 VIRGA = str(BUILD / "bin" / "virga")
 SECONDS = 60  # for one promise, and for a job of its own
 
@@ -46,8 +48,8 @@ def environment(**more: str) -> Dict[str, str]:
     kept = {name: value for name, value in os.environ.items()
             if not name.startswith(("SLURM_", "OMPI_", "PMIX_", "TORCHELASTIC_", "VIRGA_"))
             and name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")}
-    return {**kept, "PYTHONPATH": str(BUILD / "python"), "OMP_NUM_THREADS": "1", "VIRGA_BUILD": str(BUILD),
-            "VIRGA_OPERATION_TIMEOUT_SECONDS": "30", **more}
+    return {**kept, "PYTHONPATH": PACKAGE, "OMP_NUM_THREADS": "1", "VIRGA_BUILD": str(BUILD),
+            "VIRGA_PACKAGE": PACKAGE, "VIRGA_OPERATION_TIMEOUT_SECONDS": "30", **more}
 
 
 def python(*arguments: str) -> List[str]:
