@@ -75,6 +75,7 @@ class Replica:
         self._probe: Optional[RecallProbe] = None
         self._recall: Dict[str, float] = {}
         self._active: Optional[Tuple[Any, torch.Tensor]] = None
+        self._carried: List[Tuple[int, torch.Tensor]] = []  # of strategies that are no more, for the next step
         _broadcast(self._job, [parameter for parameter in model.parameters()])
         if sync_buffers != "never":
             _broadcast(self._job, list(model.buffers()))
@@ -132,6 +133,13 @@ class Replica:
         if not self._under_way:
             return
         self._under_way = False
+        self._complete_step()
+        if self._active is not None:
+            work, _ = self._active
+            work.wait()
+            self._active = None
+
+    def _complete_step(self) -> None:
         for index in range(len(self._parameters)):
             if not self._exchange.is_ready(index):
                 self._take(index)
@@ -139,13 +147,10 @@ class Replica:
         applied = self._exchange.finish()
         self._observer.step_ends()
         self._steps += 1
+        self._carried.clear()
         if self._probe is not None:
             self._recall = self._probe.finish()
             self._probe, self._recall_wanted = None, False
-        if self._active is not None:
-            work, _ = self._active
-            work.wait()
-            self._active = None
         if applied or not self._skip:
             self._give_back()
         else:
@@ -184,7 +189,7 @@ class Replica:
         """For ranks with different numbers of batches: a rank that leaves the block early goes on taking part in the
         others' steps with zero gradients (and steps the optimizer) until all have left. The mean stays one over all
         ranks. Afterwards parameters are those of the lowest rank that stepped last: what a scheduler of learning rates
-        did elsewhere does not matter."""
+        did elsewhere does not matter. With a scaler, such steps are ``scaler.step(optimizer); scaler.update()``."""
         if self._optimizer is None:
             raise invalid("join() steps the optimizer of ranks that have run out of batches: give it to Replica")
         self._joining = True
@@ -216,19 +221,22 @@ class Replica:
     def _step_with_nothing(self) -> None:
         for _, parameter in self._parameters:
             parameter.grad = None
-        for index in range(len(self._parameters)):
-            self._take(index)
-        applied = self._exchange.finish()
-        if applied or not self._skip:
-            self._give_back()
-        self._optimizer.step()
+        self._complete_step()
+        if self._scaler is None:
+            self._optimizer.step()
+            return
+        self._scaler.scale(torch.zeros((), device=self._parameters[0][1].device))  # it wants to have seen a loss
+        self._scaler.step(self._optimizer)
+        self._scaler.update()
 
     def set_strategy(self, strategy: str, *, density: float = 0.01, value_dtype: str = "fp16",
                      error_feedback: bool = True) -> None:
         """Changes the strategy between two steps, on all ranks. What the old one has not sent yet is added to the next
         step's gradient. Raises as the constructor does, and leaves the old strategy then."""
         self._require_between_steps("set_strategy()")
+        unsent = self._residuals()
         self._exchange.set_strategy(strategy, float(density), value_dtype, bool(error_feedback))
+        self._carried += unsent
         self._options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
                          "error_feedback": bool(error_feedback)}
 
@@ -245,9 +253,12 @@ class Replica:
         """What this rank's training needs beside model and optimizer to go on exactly: step, strategy, residuals. Every
         rank has its own; load it on the same rank of a job of the same shape."""
         self._require_between_steps("state_dict()")
-        residuals = [copy_of(address, count) for _, address, count in self._exchange.residuals()]
         return {"version": 1, "steps": self._steps, "skipped_steps": self._skipped, "rank": self._job.rank,
-                "world_size": self._job.world_size, "residuals": residuals, **self._options}
+                "world_size": self._job.world_size, "residuals": [values for _, values in self._residuals()],
+                "carried": list(self._carried), **self._options}
+
+    def _residuals(self) -> List[Tuple[int, torch.Tensor]]:
+        return [(begin, copy_of(address, count)) for begin, address, count in self._exchange.residuals()]
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Raises ``InvalidArgument`` unless the state is of this rank, strategy and model; nothing has changed then."""
@@ -256,8 +267,14 @@ class Replica:
         for key, value in expected.items():
             if state.get(key) != value:
                 raise invalid(f"the state is one of {key} {state.get(key)!r}, this replica of {value!r}")
+        if self._carried:
+            raise invalid("load_state_dict() between set_strategy() and the next step, which what the old strategy has "
+                          "not sent waits for: load the state first")
         residuals = [stage(residual.to(torch.float32)) for residual in state["residuals"]]
         self._exchange.set_residuals([(residual.data_ptr(), residual.numel()) for residual in residuals])
+        for begin, values in state["carried"]:
+            self._exchange.carry_over(begin, values.data_ptr(), values.numel())
+        self._carried = list(state["carried"])
         self._steps, self._skipped = int(state["steps"]), int(state["skipped_steps"])
 
     def stats(self, *, reset: bool = False) -> Dict[str, float]:
