@@ -38,8 +38,16 @@ class Exchange {
     options.strategy_options = strategy_options(density, value_dtype, error_feedback);
     options.non_finite = strategy::parse_non_finite_policy(non_finite);
     options.bucket_bytes = bucket_bytes;
-    exchange_ = std::make_unique<OwnProcess<GradientExchange>>(std::make_unique<GradientExchange>(
-        **job_, std::move(list), std::span(reinterpret_cast<float*>(gradients), elements), options));
+    std::unique_ptr<GradientExchange> agreed;
+    interruptible(job_, [&] {
+      const std::span<float> memory(reinterpret_cast<float*>(gradients), elements);
+      agreed = std::make_unique<GradientExchange>(**job_, std::move(list), memory, options);
+    });
+    exchange_ = std::make_unique<OwnProcess<GradientExchange>>(std::move(agreed));
+  }
+
+  void set_strategy(const std::string& name, const strategy::StrategyOptions& options) {
+    interruptible(job_, [&] { get().set_strategy(name, options); });
   }
 
   GradientExchange& get() const { return **exchange_; }
@@ -103,8 +111,7 @@ void bind_exchange(py::module_& module) {
   });
   py::class_<Exchange>(module, "GradientExchange")
       .def(py::init<JobHandle, const std::vector<std::pair<std::string, size_t>>&, uintptr_t, const std::string&,
-                    double, const std::string&, bool, const std::string&, size_t>(),
-           Unlock())
+                    double, const std::string&, bool, const std::string&, size_t>())
       .def(
           "ready", [](Exchange& e, size_t parameter) { e.get().ready(parameter); }, Unlock())
       .def("is_ready", [](const Exchange& e, size_t parameter) { return e.get().is_ready(parameter); })

@@ -143,6 +143,14 @@ Work::~Work() {
   future_.wait();
 }
 
+void interruptible(const JobHandle& job, std::function<void()> call) {
+  const cluster::Job& running = **job;  // throws here, not on the other thread
+  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
+  py::gil_scoped_release unlock;
+  std::future<void> done = std::async(std::launch::async, std::move(call));
+  virga::wait(done, check_signals, [&] { (*job)->fail_everywhere(interrupted); });
+}
+
 bool Work::done() const {
   return !future_.valid() || future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
 }
@@ -169,18 +177,16 @@ void bind_job(py::module_& module) {
       .def_property_readonly("local_world_size", [](const JobHandle& job) { return (*job)->local_world_size(); })
       .def_property_readonly("hosts", [](const JobHandle& job) { return (*job)->topology().host_count(); })
       .def("host_of", [](const JobHandle& job, Rank rank) { return (*job)->topology().host_of(rank); })
-      .def(
-          "exchange",
-          [](const JobHandle& job, const std::string& key, const std::string& value) {
-            return (*job)->exchange(key, value);
-          },
-          Unlock())
-      .def(
-          "require_equal",
-          [](const JobHandle& job, const std::string& key, const std::string& value) {
-            (*job)->require_equal(key, value);
-          },
-          Unlock())
+      .def("exchange",
+           [](const JobHandle& job, const std::string& key, const std::string& value) {
+             std::vector<std::string> values;
+             interruptible(job, [&] { values = (*job)->exchange(key, value); });
+             return values;
+           })
+      .def("require_equal",
+           [](const JobHandle& job, const std::string& key, const std::string& value) {
+             interruptible(job, [&] { (*job)->require_equal(key, value); });
+           })
       .def(
           "fail_everywhere",
           [](const JobHandle& job, const std::string& reason) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -28,6 +29,10 @@ class Work {
   pybind11::object memory_;
   const pid_t process_;
 };
+
+// Calls what waits for other ranks and has no wait of its own that Ctrl-C could end: on another thread. If Ctrl-C
+// comes, the job ends on all ranks, and the call with it.
+void interruptible(const JobHandle& job, std::function<void()> call);
 
 void bind_job(pybind11::module_& module);
 void bind_exchange(pybind11::module_& module);

@@ -2,14 +2,14 @@
 
 import queue
 import threading
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Set, Tuple
 
 import torch
 import torch.distributed
 
 from virga import _core
 from virga.errors import from_core, invalid
-from virga.torch.job import current
+from virga.torch.job import Job, current
 from virga.torch.recall import copy_of
 
 
@@ -21,7 +21,8 @@ class Attached:
         self._job = current()
         self._options = options
         self._names = {parameter: name for name, parameter in ddp.module.named_parameters()}
-        self._exchanges: Dict[int, Tuple[List[torch.Tensor], torch.Tensor, Any]] = {}
+        # By the ids of a bucket's parameters, which DDP may put together anew.
+        self._exchanges: Dict[Tuple[int, ...], Tuple[List[torch.Tensor], torch.Tensor, Any]] = {}
         self._carried: Dict[torch.Tensor, torch.Tensor] = {}  # by parameter: residuals of buckets that are no more
         self._finishing: "queue.Queue" = queue.Queue()
         self._thread = threading.Thread(target=self._finish_buckets, name="virga-ddp", daemon=True)
@@ -54,30 +55,26 @@ class Attached:
                 future.set_exception(error)
 
     def _exchange_of(self, bucket: Any) -> Tuple[torch.Tensor, Any]:
-        index, parameters = bucket.index(), list(bucket.parameters())
-        known = self._exchanges.get(index)
-        if known is not None and [id(p) for p in known[0]] == [id(p) for p in parameters]:
-            return known[1], known[2]
-        if known is not None:
-            self._give_up_all_buckets()
-        elements = bucket.buffer().numel()
-        memory = torch.zeros(elements, dtype=torch.float32)
+        parameters = list(bucket.parameters())
+        key = tuple(id(parameter) for parameter in parameters)
+        if key in self._exchanges:
+            return self._exchanges[key][1:]
+        self._give_up(set(key))
+        memory = torch.zeros(bucket.buffer().numel(), dtype=torch.float32)
         names = "+".join(self._names[parameter] for parameter in parameters)
-        exchange = _core.GradientExchange(self._job.core, [(names, elements)], memory.data_ptr(),
-                                          self._options["strategy"], self._options["density"],
-                                          self._options["value_dtype"], self._options["error_feedback"], "keep",
-                                          max(4 * elements, 4))
-        self._exchanges[index] = (parameters, memory, exchange)
+        exchange = _exchange(self._job, names, memory, self._options)
+        self._exchanges[key] = (parameters, memory, exchange)
         self._take_over(parameters, exchange)
         return memory, exchange
 
-    def _give_up_all_buckets(self) -> None:
-        """DDP has rebuilt its buckets: keeps what the old ones have not sent, by parameter."""
-        for parameters, _, exchange in self._exchanges.values():
+    def _give_up(self, parameters: Set[int]) -> None:
+        """DDP has rebuilt its buckets: keeps, by parameter, what those have not sent that held one of these. They are
+        not under way: the step that they were of has ended, and each parameter is in one bucket of this one."""
+        for key in [key for key in self._exchanges if not parameters.isdisjoint(key)]:
+            members, _, exchange = self._exchanges.pop(key)
             for begin, address, count in exchange.residuals():
-                self._keep(parameters, begin, copy_of(address, count))
+                self._keep(members, begin, copy_of(address, count))
             exchange.close()
-        self._exchanges.clear()
 
     def _keep(self, parameters: List[torch.Tensor], begin: int, residual: torch.Tensor) -> None:
         offset = 0
@@ -125,12 +122,22 @@ def attach(ddp: torch.nn.Module, *, strategy: str = "hitopk", density: float = 0
     if theirs != (job.rank, job.world_size):
         raise invalid(f"DDP says rank {theirs[0]} of {theirs[1]}, the job rank {job.rank} of {job.world_size}: both "
                       "must be all ranks of one job")
-    known = dict(_core.strategies())
-    if strategy not in known:
-        raise invalid(f"unknown strategy '{strategy}'; known are {', '.join(known)}")
     options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
                "error_feedback": bool(error_feedback)}
-    job.require_equal("attached strategy", str(sorted(options.items())))
+    _try(job, options)
     attached = Attached(ddp, options)
     ddp.register_comm_hook(None, attached.hook)
     return attached
+
+
+def _try(job: Job, options: Dict[str, Any]) -> None:
+    """Raises here, not in the first backward pass, what is wrong with the options or differs between ranks."""
+    memory = torch.zeros(1)
+    _exchange(job, "attach()", memory, options).close()
+
+
+def _exchange(job: Job, names: str, memory: torch.Tensor, options: Dict[str, Any]) -> "_core.GradientExchange":
+    """For one bucket, whose gradient stands in ``memory``."""
+    return _core.GradientExchange(job.core, [(names, memory.numel())], memory.data_ptr(), options["strategy"],
+                                  options["density"], options["value_dtype"], options["error_feedback"], "keep",
+                                  max(4 * memory.numel(), 4))
