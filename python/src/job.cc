@@ -129,6 +129,17 @@ uint64_t inter_host_bytes(const JobHandle& job) {
   return bytes;
 }
 
+// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic().
+double clock_offset(const JobHandle& job) {
+  double offset = 0;
+  (*job)->run([&](Comm& comm) -> Task<void> {
+    const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
+    offset = to_seconds(steady - comm.loop().clock().now());
+    co_return;
+  });
+  return offset;
+}
+
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
   if (whole) return std::make_unique<collective::Selector>(elements);
   const auto range = collective::hitopk_residual_range((*job)->topology(), (*job)->rank(), elements);
@@ -196,6 +207,7 @@ void bind_job(py::module_& module) {
       .def(
           "dump", [](const JobHandle& job) { return (*job)->dump(); }, Unlock())
       .def("inter_host_bytes", &inter_host_bytes, Unlock())
+      .def("clock_offset", &clock_offset, Unlock())
       .def("close", [](const JobHandle& job) { job->reset(); })
       .def("allreduce", &allreduce)
       .def("allreduce_sparse", &allreduce_sparse)

@@ -87,9 +87,13 @@ def _in_place(tensor: torch.Tensor, begin, async_op: bool) -> Union[torch.Tensor
     return work if async_op else work.wait()
 
 
-def _require_float32(tensor: torch.Tensor, what: str) -> None:
+def _require_tensor(tensor: torch.Tensor, what: str) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise invalid(f"{what} takes a tensor, not {type(tensor).__name__}")
+
+
+def _require_float32(tensor: torch.Tensor, what: str) -> None:
+    _require_tensor(tensor, what)
     if tensor.dtype != torch.float32:
         raise invalid(f"{what} takes float32, not {str(tensor.dtype).replace('torch.', '')}: convert it first")
 
@@ -121,6 +125,7 @@ def broadcast(tensor: torch.Tensor, root: int = 0, *, group: Optional[Group] = N
               async_op: bool = False) -> Union[torch.Tensor, Work]:
     """In place: every member ends with the bytes of ``root`` (a rank of the job). Any dtype and shape, the same number
     of bytes on all."""
+    _require_tensor(tensor, "broadcast")
     members = _members(group)
     if root not in (range(current().world_size) if members is None else members):
         raise invalid(f"root {root} is not among the ranks that broadcast")
@@ -132,6 +137,7 @@ def allgather(tensor: torch.Tensor, *, group: Optional[Group] = None,
               async_op: bool = False) -> Union[torch.Tensor, Work]:
     """Returns a tensor of shape [members, *tensor.shape]: those of all members in group order. Any dtype, the same
     shape on all."""
+    _require_tensor(tensor, "allgather")
     members = _members(group)
     size = _size(group)
     me = current().rank if members is None else members.index(current().rank)

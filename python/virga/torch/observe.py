@@ -8,7 +8,7 @@ _SUMS = ("step_seconds", "compute_seconds", "wait_seconds", "select_seconds")
 
 
 class Observer:
-    """Told by a replica when its steps begin and end. Times are of the steady clock, which the library uses, too."""
+    """Told by a replica when its steps begin and end. Times are of the steady clock."""
 
     def __init__(self, replica):
         self._replica = replica
@@ -19,7 +19,9 @@ class Observer:
         self._first_gradient = self._wait_begin = self._last_end
         self._trace_path: Optional[str] = None
         self._trace_left = 0
+        self._clock_offset = 0.0
         self._events: List[Dict[str, Any]] = []
+        self._lanes: Dict[str, int] = {}
         self._writer: Any = None
         self._every = 0
 
@@ -39,7 +41,7 @@ class Observer:
         if self._trace_left > 0:
             self._record(end)
         self._last_end = end
-        if self._writer is not None and self._steps % self._every == 0:
+        if self._writer is not None and self._replica._steps % self._every == 0:
             for name, value in self.stats(reset=False).items():
                 self._writer.add_scalar(f"virga/{name}", value, self._replica._steps)
 
@@ -62,6 +64,7 @@ class Observer:
 
     def trace(self, path: str, steps: int) -> None:
         self._trace_path, self._trace_left, self._events = path, int(steps), []
+        self._clock_offset = self._replica._job.core.clock_offset()
 
     def _record(self, end: float) -> None:
         self._event("compute", "training", self._last_end, self._wait_begin)
@@ -69,18 +72,31 @@ class Observer:
         for bucket, (first, last, elements, begin, stop, select_begin, select_end) in enumerate(
                 self._replica._exchange.bucket_times()):
             names = [name for name, _ in self._replica._parameters[first:last]]
-            lane = f"bucket {bucket}"
-            self._event("exchange", lane, begin, stop,
-                        {"elements": elements, "parameters": f"{names[0]} .. {names[-1]}"})
-            if select_end > 0:
-                self._event("select", lane, select_begin, select_end)
-                self._event("send and add", lane, select_end, stop)
+            self._record_bucket(f"bucket {bucket}", {"elements": elements, "parameters": f"{names[0]} .. {names[-1]}"},
+                                begin, stop, select_begin, select_end)
         self._trace_left -= 1
         if self._trace_left == 0:
             with open(self._trace_path, "w", encoding="utf-8") as file:
-                json.dump({"traceEvents": self._events, "displayTimeUnit": "ms"}, file)
+                json.dump({"traceEvents": self._lane_names() + self._events, "displayTimeUnit": "ms"}, file)
             self._events = []
 
+    def _record_bucket(self, lane: str, args: Dict[str, Any], begin: float, end: float, select_begin: float,
+                       select_end: float) -> None:
+        """Times are of the library's clock."""
+        offset = self._clock_offset
+        self._event("exchange", lane, begin + offset, end + offset, args)
+        if select_end > 0:
+            self._event("select", lane, select_begin + offset, select_end + offset)
+            self._event("send and add", lane, select_end + offset, end + offset)
+
     def _event(self, name: str, lane: str, begin: float, end: float, args: Optional[Dict[str, Any]] = None) -> None:
-        self._events.append({"name": name, "ph": "X", "pid": self._replica._job.rank, "tid": lane,
-                             "ts": begin * 1e6, "dur": (end - begin) * 1e6, "args": args or {}})
+        self._events.append({"name": name, "ph": "X", "pid": self._replica._job.rank,
+                             "tid": self._lanes.setdefault(lane, len(self._lanes)), "ts": begin * 1e6,
+                             "dur": (end - begin) * 1e6, "args": args or {}})
+
+    def _lane_names(self) -> List[Dict[str, Any]]:
+        """Lanes are numbers in this format; a name is an event of its own."""
+        rank = self._replica._job.rank
+        names = [{"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}]
+        return names + [{"name": "thread_name", "ph": "M", "pid": rank, "tid": number, "args": {"name": lane}}
+                        for lane, number in self._lanes.items()]

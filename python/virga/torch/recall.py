@@ -30,8 +30,8 @@ class RecallProbe:
     def take(self, index: int) -> None:
         """A parameter's gradient is about to be exchanged."""
         place = self._slices[index]
-        begin = place.storage_offset()
-        self._local[begin:begin + place.numel()] = place.reshape(-1)
+        begin, end = place.storage_offset(), place.storage_offset() + place.numel()
+        self._local[begin:end] = self._flat[begin:end]
 
     def finish(self) -> Dict[str, float]:
         """After the exchange, on all ranks. ``recall``: the share of the k largest elements of (mean gradient + all

@@ -145,8 +145,8 @@ class Replica:
                 self._take(index)
         self._observer.wait_begins()
         applied = self._exchange.finish()
-        self._observer.step_ends()
         self._steps += 1
+        self._observer.step_ends()
         self._carried.clear()
         if self._probe is not None:
             self._recall = self._probe.finish()
