@@ -151,11 +151,6 @@ std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t
   return std::make_unique<collective::Selector>(range.size());
 }
 
-void give_up(const JobHandle& job) {
-  const Rank rank = (*job)->rank();
-  (*job)->fail_everywhere(Error(ErrorCode::kAborted, fmt::format("rank {} was interrupted", rank), rank));
-}
-
 }  // namespace
 
 Work::~Work() {
@@ -165,10 +160,11 @@ Work::~Work() {
 }
 
 void interruptible(const JobHandle& job, std::function<void()> call) {
-  **job;  // throws here, not on the other thread, if there is no job
+  const cluster::Job& running = **job;  // throws here, not on the other thread
+  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
   py::gil_scoped_release unlock;
   std::future<void> done = std::async(std::launch::async, std::move(call));
-  virga::wait(done, check_signals, [&] { give_up(job); });
+  virga::wait(done, check_signals, [&] { (*job)->fail_everywhere(interrupted); });
 }
 
 bool Work::done() const {
@@ -178,8 +174,10 @@ bool Work::done() const {
 py::object Work::wait() {
   if (future_.valid()) {
     std::future<void> future = std::move(future_);
+    const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", (*job_)->rank()),
+                            (*job_)->rank());
     py::gil_scoped_release unlock;
-    virga::wait(future, check_signals, [&] { give_up(job_); });
+    virga::wait(future, check_signals, [&] { (*job_)->fail_everywhere(interrupted); });
   }
   return memory_;
 }
