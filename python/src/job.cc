@@ -1,6 +1,5 @@
 #include "job.h"
 
-#include <algorithm>
 #include <pybind11/stl.h>
 
 #include "virga/collective/allgatherv/direct.h"
@@ -130,19 +129,15 @@ uint64_t inter_host_bytes(const JobHandle& job) {
   return bytes;
 }
 
-// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic(). A reading
-// that is interrupted between the two makes it too small.
+// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic().
 double clock_offset(const JobHandle& job) {
-  constexpr int kReadings = 8;
-  Duration offset = Duration::min();
+  double offset = 0;
   (*job)->run([&](Comm& comm) -> Task<void> {
-    for (int reading = 0; reading < kReadings; ++reading) {
-      const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
-      offset = std::max(offset, steady - comm.loop().clock().now());
-    }
+    const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
+    offset = to_seconds(steady - comm.loop().clock().now());
     co_return;
   });
-  return to_seconds(offset);
+  return offset;
 }
 
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
