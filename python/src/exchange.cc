@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <pybind11/stl.h>
 
+#include "virga/codec/density.h"
 #include "virga/strategy/gradient_exchange.h"
 
 #include "job.h"
@@ -44,10 +45,6 @@ class Exchange {
       agreed = std::make_unique<GradientExchange>(**job_, std::move(list), memory, options);
     });
     exchange_ = std::make_unique<OwnProcess<GradientExchange>>(std::move(agreed));
-  }
-
-  void set_strategy(const std::string& name, const strategy::StrategyOptions& options) {
-    interruptible(job_, [&] { get().set_strategy(name, options); });
   }
 
   GradientExchange& get() const { return **exchange_; }
@@ -105,6 +102,7 @@ void bind_exchange(py::module_& module) {
     for (const auto& entry : strategy::strategies()) list.emplace_back(entry.name, entry.description);
     return list;
   });
+  module.def("k_for_density", &codec::k_for_density);
   // Copies `count` floats, for what residuals() points at.
   module.def("copy_floats", [](uintptr_t from, uintptr_t to, size_t count) {
     std::copy_n(reinterpret_cast<const float*>(from), count, reinterpret_cast<float*>(to));

@@ -115,20 +115,6 @@ std::unique_ptr<Work> barrier(const JobHandle& job, const Members& members) {
   return start(job, py::none(), [=](Comm& comm) { return collective::barrier(comm, group_of(comm, members)); });
 }
 
-// What this rank has sent to other hosts so far, payload only.
-uint64_t inter_host_bytes(const JobHandle& job) {
-  uint64_t bytes = 0;
-  (*job)->run([&](Comm& comm) -> Task<void> {
-    for (Rank peer = 0; peer < comm.world_size(); ++peer) {
-      if (comm.topology().host_of(peer) != comm.topology().host_of(comm.rank())) {
-        bytes += comm.transport().traffic(peer).bytes_sent;
-      }
-    }
-    co_return;
-  });
-  return bytes;
-}
-
 // What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic().
 double clock_offset(const JobHandle& job) {
   double offset = 0;
@@ -138,6 +124,14 @@ double clock_offset(const JobHandle& job) {
     co_return;
   });
   return offset;
+}
+
+// Waits without the interpreter's lock. If Ctrl-C comes, the job ends on all ranks, and with it what is waited for.
+void wait_or_interrupt(const JobHandle& job, std::future<void>& future) {
+  cluster::Job& running = **job;
+  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
+  py::gil_scoped_release unlock;
+  virga::wait(future, check_signals, [&] { running.fail_everywhere(interrupted); });
 }
 
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
@@ -155,11 +149,9 @@ Work::~Work() {
 }
 
 void interruptible(const JobHandle& job, std::function<void()> call) {
-  const cluster::Job& running = **job;  // throws here, not on the other thread
-  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
-  py::gil_scoped_release unlock;
+  static_cast<void>(**job);  // throws here, not on the other thread
   std::future<void> done = std::async(std::launch::async, std::move(call));
-  virga::wait(done, check_signals, [&] { (*job)->fail_everywhere(interrupted); });
+  wait_or_interrupt(job, done);
 }
 
 bool Work::done() const {
@@ -169,10 +161,7 @@ bool Work::done() const {
 py::object Work::wait() {
   if (future_.valid()) {
     std::future<void> future = std::move(future_);
-    const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", (*job_)->rank()),
-                            (*job_)->rank());
-    py::gil_scoped_release unlock;
-    virga::wait(future, check_signals, [&] { (*job_)->fail_everywhere(interrupted); });
+    wait_or_interrupt(job_, future);
   }
   return memory_;
 }
@@ -206,7 +195,8 @@ void bind_job(py::module_& module) {
           Unlock())
       .def(
           "dump", [](const JobHandle& job) { return (*job)->dump(); }, Unlock())
-      .def("inter_host_bytes", &inter_host_bytes, Unlock())
+      .def(
+          "inter_host_bytes", [](const JobHandle& job) { return (*job)->inter_host_bytes(); }, Unlock())
       .def("clock_offset", &clock_offset, Unlock())
       .def("close", [](const JobHandle& job) { job->reset(); })
       .def("allreduce", &allreduce)

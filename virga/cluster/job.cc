@@ -177,6 +177,17 @@ void Job::fail_everywhere(const Error& error) {
   impl_->loop.loop().post([this, error] { impl_->comm->abort(error); });
 }
 
+uint64_t Job::inter_host_bytes() {
+  uint64_t bytes = 0;
+  impl_->loop.call([&] {
+    const Topology& topology = impl_->comm->topology();
+    for (Rank peer = 0; peer < world_size(); ++peer) {
+      if (topology.host_of(peer) != topology.host_of(rank())) bytes += impl_->transport->traffic(peer).bytes_sent;
+    }
+  });
+  return bytes;
+}
+
 std::string Job::dump() {
   std::string text;
   impl_->loop.call([&] { text = impl_->describe(); });

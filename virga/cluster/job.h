@@ -55,6 +55,9 @@ class Job {
   // Ends the job on all ranks, for failures that this rank finds outside of an operation.
   void fail_everywhere(const Error& error);
 
+  // Payload bytes that this rank has sent to other hosts so far.
+  uint64_t inter_host_bytes();
+
   // The operation ring, and who is waited for: what SIGUSR1 and a passed deadline print.
   std::string dump();
 

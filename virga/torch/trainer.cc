@@ -66,11 +66,11 @@ class Run {
   }
 
   Summary go() {
-    const uint64_t bytes_before = inter_host_bytes();
+    const uint64_t bytes_before = job_.inter_host_bytes();
     const double begin = now();
     while (!ended_) one_step(begin);
     const double seconds = now() - begin;
-    const uint64_t bytes = inter_host_bytes() - bytes_before;
+    const uint64_t bytes = job_.inter_host_bytes() - bytes_before;
     return summarise(seconds, bytes);
   }
 
@@ -85,19 +85,6 @@ class Run {
     }
     if (!last && !options_.seconds) last = sampler_.batches_per_epoch();
     return last;
-  }
-
-  // What this rank has sent to other hosts so far, payload only.
-  uint64_t inter_host_bytes() {
-    uint64_t bytes = 0;
-    job_.run([&](cluster::Comm& comm) -> Task<void> {
-      const cluster::Topology& topology = comm.topology();
-      for (Rank peer = 0; peer < comm.world_size(); ++peer) {
-        if (topology.host_of(peer) != topology.host_of(comm.rank())) bytes += comm.transport().traffic(peer).bytes_sent;
-      }
-      co_return;
-    });
-    return bytes;
   }
 
   void one_step(double run_begin) {

@@ -9,7 +9,7 @@ import torch.distributed
 
 from virga import _core
 from virga.errors import from_core, invalid
-from virga.torch.job import Job, current
+from virga.torch.job import Job, current, strategy_options
 from virga.torch.recall import copy_of
 
 
@@ -122,8 +122,7 @@ def attach(ddp: torch.nn.Module, *, strategy: str = "hitopk", density: float = 0
     if theirs != (job.rank, job.world_size):
         raise invalid(f"DDP says rank {theirs[0]} of {theirs[1]}, the job rank {job.rank} of {job.world_size}: both "
                       "must be all ranks of one job")
-    options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
-               "error_feedback": bool(error_feedback)}
+    options = strategy_options(strategy, density, value_dtype, error_feedback)
     _try(job, options)
     attached = Attached(ddp, options)
     ddp.register_comm_hook(None, attached.hook)
@@ -138,6 +137,5 @@ def _try(job: Job, options: Dict[str, Any]) -> None:
 
 def _exchange(job: Job, names: str, memory: torch.Tensor, options: Dict[str, Any]) -> "_core.GradientExchange":
     """For one bucket, whose gradient stands in ``memory``."""
-    return _core.GradientExchange(job.core, [(names, memory.numel())], memory.data_ptr(), options["strategy"],
-                                  options["density"], options["value_dtype"], options["error_feedback"], "keep",
+    return _core.GradientExchange(job.core, [(names, memory.numel())], memory.data_ptr(), *options.values(), "keep",
                                   max(4 * memory.numel(), 4))

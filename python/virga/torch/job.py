@@ -2,7 +2,7 @@
 
 import atexit
 import weakref
-from typing import Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, Optional
 
 from virga import _core
 from virga.errors import from_core, invalid
@@ -92,6 +92,12 @@ def shutdown() -> None:
 def strategies() -> Dict[str, str]:
     """The names of all strategies and what each does."""
     return dict(_core.strategies())
+
+
+def strategy_options(strategy: str, density: float, value_dtype: str, error_feedback: bool) -> Dict[str, Any]:
+    """What is chosen about a strategy, in the order in which the library takes it."""
+    return {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
+            "error_feedback": bool(error_feedback)}
 
 
 atexit.register(shutdown)

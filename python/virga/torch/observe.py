@@ -8,7 +8,7 @@ _SUMS = ("step_seconds", "compute_seconds", "wait_seconds", "select_seconds")
 
 
 class Observer:
-    """Told by a replica when its steps begin and end. Times are of the steady clock."""
+    """Told by a replica when it waits and when a step ends. Times are of the steady clock."""
 
     def __init__(self, replica):
         self._replica = replica
@@ -16,7 +16,7 @@ class Observer:
         self._steps = 0
         self._bytes_before = replica._job.inter_host_bytes
         self._last_end = time.monotonic()
-        self._first_gradient = self._wait_begin = self._last_end
+        self._wait_begin = self._last_end
         self._trace_path: Optional[str] = None
         self._trace_left = 0
         self._clock_offset = 0.0
@@ -24,9 +24,6 @@ class Observer:
         self._lanes: Dict[str, int] = {}
         self._writer: Any = None
         self._every = 0
-
-    def step_begins(self) -> None:
-        self._first_gradient = time.monotonic()
 
     def wait_begins(self) -> None:
         self._wait_begin = time.monotonic()

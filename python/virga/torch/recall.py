@@ -43,7 +43,7 @@ class RecallProbe:
         reached = self._flat != 0
         hits = asked = begin = 0
         for elements in reversed([bucket[2] for bucket in self._exchange.bucket_times()]):
-            k = min(max(1, round(self._exchange.density * elements)), elements)
+            k = _core.k_for_density(elements, self._exchange.density)
             exact = wanted[begin:begin + elements].topk(k).indices
             hits += int(reached[begin:begin + elements][exact].sum())
             asked += k

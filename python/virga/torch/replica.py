@@ -10,7 +10,7 @@ from virga import _core
 from virga.errors import Mismatch, from_core, invalid
 from virga.torch.collectives import stage
 from virga.torch.hooks import GradientHooks, at_end_of_backward
-from virga.torch.job import Job, current
+from virga.torch.job import Job, current, strategy_options
 from virga.torch.observe import Observer
 from virga.torch.recall import RecallProbe, copy_of
 
@@ -60,13 +60,11 @@ class Replica:
         _check(model, self._parameters, optimizer)
         _agree_on_model(self._job, model)
         self._allocate()
-        options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
-                   "error_feedback": bool(error_feedback)}
-        self._options = options
+        self._options = strategy_options(strategy, density, value_dtype, error_feedback)
         sizes = [(name, parameter.numel()) for name, parameter in self._parameters]
         non_finite = "keep" if scaler is not None else non_finite
-        self._exchange = _core.GradientExchange(self._job.core, sizes, self._flat.data_ptr(), strategy, float(density),
-                                                value_dtype, bool(error_feedback), non_finite, int(bucket_bytes))
+        self._exchange = _core.GradientExchange(self._job.core, sizes, self._flat.data_ptr(),
+                                                *self._options.values(), non_finite, int(bucket_bytes))
         self._job.add_user(self)
         self._skip = non_finite == "skip-step"
         self._steps = self._skipped = 0
@@ -108,7 +106,6 @@ class Replica:
     def _begin_step(self) -> None:
         self._under_way = True
         at_end_of_backward(self._finish)
-        self._observer.step_begins()
         if self._recall_wanted:
             self._probe = RecallProbe(self._job, self._exchange, self._flat, self._slices)
         if self._joining:
@@ -235,10 +232,10 @@ class Replica:
         step's gradient. Raises as the constructor does, and leaves the old strategy then."""
         self._require_between_steps("set_strategy()")
         unsent = self._residuals()
-        self._exchange.set_strategy(strategy, float(density), value_dtype, bool(error_feedback))
+        options = strategy_options(strategy, density, value_dtype, error_feedback)
+        self._exchange.set_strategy(*options.values())
         self._carried += unsent
-        self._options = {"strategy": strategy, "density": float(density), "value_dtype": value_dtype,
-                         "error_feedback": bool(error_feedback)}
+        self._options = options
 
     def end_epoch(self) -> str:
         """Checks that all ranks hold the same parameters (raises ``Mismatch`` on every rank, naming ranks) and returns
