@@ -1,5 +1,6 @@
 #pragma once
 
+#include <cerrno>
 #include <cstdint>
 #include <cstdlib>
 #include <filesystem>
@@ -16,6 +17,26 @@
 
 namespace virga::net::faults {
 
+// Repeats a system call that something else than what it waits for has interrupted: stopped and continued processes are
+// what these tests are about.
+template <class Call>
+auto uninterrupted(Call call) {
+  auto result = call();
+  while (result < 0 && errno == EINTR) result = call();
+  return result;
+}
+
+inline bool take_bytes(int socket, void* data, size_t size) {
+  size_t taken = 0;
+  while (taken < size) {
+    char* const rest = static_cast<char*>(data) + taken;
+    const ssize_t more = uninterrupted([&] { return recv(socket, rest, size - taken, 0); });
+    if (more <= 0) return false;
+    taken += static_cast<size_t>(more);
+  }
+  return true;
+}
+
 // Length and text over a socket; an empty text stands for a peer that is gone.
 inline void put_text(int socket, const std::string& text) {
   const uint32_t size = static_cast<uint32_t>(text.size());
@@ -23,9 +44,9 @@ inline void put_text(int socket, const std::string& text) {
 }
 inline std::string take_text(int socket) {
   uint32_t size = 0;
-  if (recv(socket, &size, sizeof size, MSG_WAITALL) != sizeof size) return {};
+  if (!take_bytes(socket, &size, sizeof size)) return {};
   std::string text(size, '\0');
-  if (recv(socket, text.data(), size, MSG_WAITALL) != static_cast<ssize_t>(size)) return {};
+  if (!take_bytes(socket, text.data(), size)) return {};
   return text;
 }
 
@@ -88,13 +109,13 @@ class Crew {
   // Blocks until the rank is dead or stopped, whichever its own code brings about.
   void wait_for_signal(Rank rank) {
     siginfo_t info{};
-    waitid(P_PID, static_cast<id_t>(pids_[rank]), &info, WEXITED | WSTOPPED | WNOWAIT);
+    uninterrupted([&] { return waitid(P_PID, static_cast<id_t>(pids_[rank]), &info, WEXITED | WSTOPPED | WNOWAIT); });
   }
   void resume(Rank rank) { ::kill(pids_[rank], SIGCONT); }
   // The status with which a rank's process ends by itself.
   int exit_status(Rank rank) {
     int status = 0;
-    waitpid(pids_[rank], &status, 0);
+    uninterrupted([&] { return waitpid(pids_[rank], &status, 0); });
     return status;
   }
 
