@@ -1,5 +1,6 @@
 #include "job.h"
 
+#include <algorithm>
 #include <pybind11/stl.h>
 
 #include "virga/collective/allgatherv/direct.h"
@@ -129,15 +130,19 @@ uint64_t inter_host_bytes(const JobHandle& job) {
   return bytes;
 }
 
-// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic().
+// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic(). A reading
+// that is interrupted between the two makes it too small.
 double clock_offset(const JobHandle& job) {
-  double offset = 0;
+  constexpr int kReadings = 8;
+  Duration offset = Duration::min();
   (*job)->run([&](Comm& comm) -> Task<void> {
-    const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
-    offset = to_seconds(steady - comm.loop().clock().now());
+    for (int reading = 0; reading < kReadings; ++reading) {
+      const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
+      offset = std::max(offset, steady - comm.loop().clock().now());
+    }
     co_return;
   });
-  return offset;
+  return to_seconds(offset);
 }
 
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
