@@ -151,6 +151,11 @@ std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t
   return std::make_unique<collective::Selector>(range.size());
 }
 
+void give_up(const JobHandle& job) {
+  const Rank rank = (*job)->rank();
+  (*job)->fail_everywhere(Error(ErrorCode::kAborted, fmt::format("rank {} was interrupted", rank), rank));
+}
+
 }  // namespace
 
 Work::~Work() {
@@ -160,11 +165,10 @@ Work::~Work() {
 }
 
 void interruptible(const JobHandle& job, std::function<void()> call) {
-  const cluster::Job& running = **job;  // throws here, not on the other thread
-  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
+  **job;  // throws here, not on the other thread, if there is no job
   py::gil_scoped_release unlock;
   std::future<void> done = std::async(std::launch::async, std::move(call));
-  virga::wait(done, check_signals, [&] { (*job)->fail_everywhere(interrupted); });
+  virga::wait(done, check_signals, [&] { give_up(job); });
 }
 
 bool Work::done() const {
@@ -174,10 +178,8 @@ bool Work::done() const {
 py::object Work::wait() {
   if (future_.valid()) {
     std::future<void> future = std::move(future_);
-    const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", (*job_)->rank()),
-                            (*job_)->rank());
     py::gil_scoped_release unlock;
-    virga::wait(future, check_signals, [&] { (*job_)->fail_everywhere(interrupted); });
+    virga::wait(future, check_signals, [&] { give_up(job_); });
   }
   return memory_;
 }
