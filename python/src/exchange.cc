@@ -47,6 +47,10 @@ class Exchange {
     exchange_ = std::make_unique<OwnProcess<GradientExchange>>(std::move(agreed));
   }
 
+  void set_strategy(const std::string& name, const strategy::StrategyOptions& options) {
+    interruptible(job_, [&] { get().set_strategy(name, options); });
+  }
+
   GradientExchange& get() const { return **exchange_; }
   void close() { exchange_->reset(); }
 
@@ -115,13 +119,9 @@ void bind_exchange(py::module_& module) {
       .def("is_ready", [](const Exchange& e, size_t parameter) { return e.get().is_ready(parameter); })
       .def(
           "finish", [](Exchange& e) { return e.get().finish(check_signals); }, Unlock())
-      .def(
-          "set_strategy",
-          [](Exchange& e, const std::string& name, double density, const std::string& value_dtype,
-             bool error_feedback) {
-            e.get().set_strategy(name, strategy_options(density, value_dtype, error_feedback));
-          },
-          Unlock())
+      .def("set_strategy",
+           [](Exchange& e, const std::string& name, double density, const std::string& value_dtype,
+              bool error_feedback) { e.set_strategy(name, strategy_options(density, value_dtype, error_feedback)); })
       .def("carry_over",
            [](Exchange& e, size_t begin, uintptr_t address, size_t elements) {
              e.get().carry_over(begin, std::span(reinterpret_cast<const float*>(address), elements));

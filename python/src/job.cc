@@ -1,5 +1,6 @@
 #include "job.h"
 
+#include <algorithm>
 #include <pybind11/stl.h>
 
 #include "virga/collective/allgatherv/direct.h"
@@ -115,23 +116,28 @@ std::unique_ptr<Work> barrier(const JobHandle& job, const Members& members) {
   return start(job, py::none(), [=](Comm& comm) { return collective::barrier(comm, group_of(comm, members)); });
 }
 
-// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic().
+// What turns seconds of this job's clock into those of the system's steady clock, Python's time.monotonic(). A reading
+// that is interrupted between the two makes it too small.
 double clock_offset(const JobHandle& job) {
-  double offset = 0;
+  constexpr int kReadings = 8;
+  Duration offset = Duration::min();
   (*job)->run([&](Comm& comm) -> Task<void> {
-    const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
-    offset = to_seconds(steady - comm.loop().clock().now());
+    for (int reading = 0; reading < kReadings; ++reading) {
+      const Duration steady = std::chrono::steady_clock::now().time_since_epoch();
+      offset = std::max(offset, steady - comm.loop().clock().now());
+    }
     co_return;
   });
-  return offset;
+  return to_seconds(offset);
 }
 
 // Waits without the interpreter's lock. If Ctrl-C comes, the job ends on all ranks, and with it what is waited for.
 void wait_or_interrupt(const JobHandle& job, std::future<void>& future) {
-  cluster::Job& running = **job;
-  const Error interrupted(ErrorCode::kAborted, fmt::format("rank {} was interrupted", running.rank()), running.rank());
   py::gil_scoped_release unlock;
-  virga::wait(future, check_signals, [&] { running.fail_everywhere(interrupted); });
+  virga::wait(future, check_signals, [&] {
+    const Rank rank = (*job)->rank();
+    (*job)->fail_everywhere(Error(ErrorCode::kAborted, fmt::format("rank {} was interrupted", rank), rank));
+  });
 }
 
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
@@ -149,7 +155,7 @@ Work::~Work() {
 }
 
 void interruptible(const JobHandle& job, std::function<void()> call) {
-  static_cast<void>(**job);  // throws here, not on the other thread
+  static_cast<void>(**job);  // throws here, not on the other thread, if there is no job
   std::future<void> done = std::async(std::launch::async, std::move(call));
   wait_or_interrupt(job, done);
 }

@@ -47,6 +47,7 @@ class Job:
 
 
 _job: Optional[Job] = None
+_left = False  # a job of several ranks
 
 
 def init(*, meeting_timeout: float = 60.0, operation_timeout: float = 60.0,
@@ -57,12 +58,15 @@ def init(*, meeting_timeout: float = 60.0, operation_timeout: float = 60.0,
     Timeouts are in seconds; VIRGA_RENDEZVOUS_TIMEOUT_SECONDS and VIRGA_OPERATION_TIMEOUT_SECONDS override them.
     ``settings`` must be equal on all ranks, for options of your script that would otherwise go unnoticed.
 
-    Raises ``InvalidArgument`` for a wrong environment or a second call, ``DeadlineExceeded`` naming the ranks that did
+    Raises ``InvalidArgument`` for a wrong environment or a second call (also after ``shutdown()``: a process takes part
+    in one job of several ranks), ``DeadlineExceeded`` naming the ranks that did
     not come, ``Mismatch`` naming ranks and the setting that differs.
     """
     global _job
     if _job is not None:
         raise invalid("virga.init() was called already in this process; virga.shutdown() ends the job")
+    if _left:
+        raise invalid("this process has left its job; ranks meet once, so start the script anew for another job")
     pairs = [(str(key), str(value)) for key, value in (settings or {}).items()]
     _job = Job(_core.Job(pairs, float(meeting_timeout), float(operation_timeout)))
     return _job
@@ -83,9 +87,10 @@ def current() -> Job:
 def shutdown() -> None:
     """Leaves the job. Called by itself when the interpreter ends. In the middle of a step it ends the job on all
     ranks."""
-    global _job
+    global _job, _left
     job, _job = _job, None
     if job is not None:
+        _left = job.world_size > 1
         job.close()
 
 

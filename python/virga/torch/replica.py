@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -59,6 +60,7 @@ class Replica:
             (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         _check(model, self._parameters, optimizer)
         _agree_on_model(self._job, model)
+        self._job.require_equal("replica options", f"sync_buffers={sync_buffers} scaler={scaler is not None}")
         self._allocate()
         self._options = strategy_options(strategy, density, value_dtype, error_feedback)
         sizes = [(name, parameter.numel()) for name, parameter in self._parameters]
@@ -365,13 +367,17 @@ def _agree_on_model(job: Job, model: torch.nn.Module) -> None:
     try:
         job.require_equal("model", f"{elements} elements in {len(lines)} tensors, layout {digest}")
     except Mismatch as error:  # on all ranks alike; say where they differ
-        here = lines
-        there = job.core.exchange("model layout", "\n".join(lines))[0].split("\n")
-        for mine, first in zip(here + ["nothing"], there + ["nothing"]):
-            if mine != first:
-                raise from_core("ranks disagree", f"{error}; rank {job.rank} has {mine} where rank 0 has {first}",
-                                -1) from None
-        raise
+        layouts = [text.split("\n") for text in job.core.exchange("model layout", "\n".join(lines))]
+        raise from_core("ranks disagree", f"{error}; {_first_difference(layouts)}: build the same model on all ranks",
+                        -1) from None
+
+
+def _first_difference(layouts: List[List[str]]) -> str:
+    for rank, lines in enumerate(layouts):
+        for first, other in itertools.zip_longest(layouts[0], lines, fillvalue="nothing more"):
+            if first != other:
+                return f"rank {rank} has {other} where rank 0 has {first}"
+    return "their layouts are equal"
 
 
 def _broadcast(job: Job, tensors: List[torch.Tensor], root: int = 0) -> None:
