@@ -59,10 +59,10 @@ class Exchange {
   std::unique_ptr<OwnProcess<GradientExchange>> exchange_;
 };
 
-// (first element of the flat gradient, address, elements) of each; valid while the strategy stays and no step runs.
-py::list residuals(const Exchange& exchange) {
+// (first element of the flat gradient, address, elements) of each.
+py::list to_list(const std::vector<strategy::Residual>& residuals) {
   py::list list;
-  for (const strategy::Residual& residual : exchange.get().residuals()) {
+  for (const strategy::Residual& residual : residuals) {
     list.append(
         py::make_tuple(residual.begin, reinterpret_cast<uintptr_t>(residual.values.data()), residual.values.size()));
   }
@@ -122,11 +122,10 @@ void bind_exchange(py::module_& module) {
       .def("set_strategy",
            [](Exchange& e, const std::string& name, double density, const std::string& value_dtype,
               bool error_feedback) { e.set_strategy(name, strategy_options(density, value_dtype, error_feedback)); })
-      .def("carry_over",
-           [](Exchange& e, size_t begin, uintptr_t address, size_t elements) {
-             e.get().carry_over(begin, std::span(reinterpret_cast<const float*>(address), elements));
-           })
-      .def("residuals", &residuals)
+      .def("carry_over", [](Exchange& e, size_t begin, uintptr_t address,
+                            size_t elements) { e.get().carry_over(begin, copy_of(address, elements)); })
+      .def("residuals", [](const Exchange& e) { return to_list(e.get().residuals()); })
+      .def("carried", [](const Exchange& e) { return to_list(e.get().carried()); })
       .def("set_residuals", &set_residuals)
       .def("bucket_times", &bucket_times)
       .def_property_readonly("density", [](const Exchange& e) { return e.get().strategy().density(); })

@@ -1,7 +1,9 @@
 """attach(): a model that stays in DistributedDataParallel."""
 
 import copy
+import gc
 import sys
+import threading
 
 import pytest
 import torch
@@ -220,6 +222,22 @@ def test_wrong_use_is_refused(job):
     loss(ddp, batch(job.rank, 0)).backward()
     with pytest.raises(RuntimeError):
         virga.attach(ddp, strategy="allreduce")
+
+
+@on(ranks=2)
+def test_a_model_that_is_gone_leaves_no_thread(job):
+    start_gloo(job)
+    before = threading.active_count()
+    for _ in range(3):
+        ddp = wrapped(mlp())
+        attached = virga.attach(ddp, strategy="hitopk")
+        loss(ddp, batch(job.rank, 0)).backward()
+        thread = attached._thread
+        del ddp, attached
+        gc.collect()
+        thread.join(10)
+        assert not thread.is_alive()
+    assert threading.active_count() == before
 
 
 @on(ranks=2)

@@ -201,6 +201,8 @@ def test_wrong_states_are_refused(job):
              {"rank": 1 - job.rank}, {"world_size": 3}, {"residuals": []},
              {"residuals": [residual[1:] for residual in state["residuals"]]},
              {"residuals": [residual * float("nan") for residual in state["residuals"]]}]
+    wrong += [{"carried": [(begin, values)]} for begin, values in (
+        (-1, torch.zeros(3)), (0, torch.zeros(10 ** 6)), (10 ** 9, torch.zeros(1)), (0, torch.full((1,), float("inf"))))]
     for change in wrong:
         with pytest.raises((virga.InvalidArgument, virga.NonFinite)):
             replica.load_state_dict({**state, **change} if change else {})
@@ -379,6 +381,26 @@ def test_skip_step_skips_on_all_ranks(job):
         assert torch.isfinite(flat(model.parameters())).all()
         assert not torch.equal(flat(model.parameters()), before)
         replica.end_epoch()
+        replica.close()
+
+
+@on(ranks=2)
+def test_a_step_that_is_skipped_after_a_change_of_strategy_loses_nothing(job):
+    for strategy in ("allreduce", "topk"):
+        model = Linear()
+        replica = virga.Replica(model, optimizer := torch.optim.SGD(model.parameters(), lr=1.0),
+                                non_finite="skip-step", **SPARSE)
+        apply(model, optimizer, gradient_of(job.rank, 0))
+        unsent = residuals_sum(replica)
+        replica.set_strategy(strategy, density=1.0, value_dtype="fp32")
+        poison = torch.zeros(model.weight.numel())
+        poison[0] = float("inf")
+        apply(model, optimizer, poison)
+        before = model.weight.detach().clone()
+        apply(model, optimizer, torch.zeros(model.weight.numel()))
+        sent = (before - model.weight.detach()).view(-1)
+        assert unsent.abs().sum() > 0
+        torch.testing.assert_close(sent[1:], unsent.view(-1)[1:], rtol=0, atol=1e-5)
         replica.close()
 
 

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cmath>
 #include <gtest/gtest.h>
+#include <limits>
 
 namespace virga::strategy {
 namespace {
@@ -87,6 +88,32 @@ TEST_F(Alone, AChangeOfStrategyLosesNothing) {
     for (size_t e = 0; e < total.size(); ++e) total[e] += gradients_[e];
     EXPECT_EQ(total, values);
   }
+}
+
+TEST_F(Alone, AStepThatIsSkippedAfterAChangeOfStrategyLosesNothing) {
+  for (const char* next : {"allreduce", "fp16", "topk", "hitopk"}) {
+    GradientExchange exchange = make("hitopk", 0.25, "skip-step");
+    const std::vector<float> values = {1, 2, 3, 4, 5, 6, 7, 8};
+    step(exchange, values);
+    std::vector<float> total = gradients_;
+    exchange.set_strategy(next, {.density = 1, .value_dtype = DType::kFloat32});
+    const float inf = std::numeric_limits<float>::infinity();
+    EXPECT_FALSE(step(exchange, {inf, 0, 0, 0, 0, 0, 0, inf}));
+    EXPECT_TRUE(step(exchange, std::vector<float>(8)));
+    EXPECT_TRUE(exchange.carried().empty());
+    for (size_t e = 1; e < 7; ++e) EXPECT_EQ(total[e] + gradients_[e], values[e]) << next << ", element " << e;
+  }
+}
+
+TEST_F(Alone, WhatIsCarriedCanBeRead) {
+  GradientExchange exchange = make("hitopk", 0.25);
+  step(exchange, {1, 2, 3, 4, 5, 6, 7, 8});
+  const std::vector<float> kept(exchange.residuals()[0].values.begin(), exchange.residuals()[0].values.end());
+  EXPECT_TRUE(exchange.carried().empty());
+  exchange.set_strategy("allreduce", {});
+  const std::vector<Residual> carried = exchange.carried();
+  ASSERT_FALSE(carried.empty());
+  EXPECT_TRUE(std::ranges::equal(carried[0].values, kept));
 }
 
 TEST_F(Alone, AnUnknownStrategyLeavesTheOldOne) {

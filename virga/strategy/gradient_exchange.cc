@@ -26,6 +26,12 @@ std::string describe(const std::vector<Parameter>& parameters) {
   return fmt::format("{} elements in {} parameters, layout {:016x}", elements, parameters.size(), fnv1a(text));
 }
 
+std::vector<std::vector<float>> copies_of(const std::vector<Residual>& residuals) {
+  std::vector<std::vector<float>> copies;
+  for (const Residual& residual : residuals) copies.emplace_back(residual.values.begin(), residual.values.end());
+  return copies;
+}
+
 Task<void> timed(Task<void> exchange, const Clock& clock, TimeSpan& span) {
   span.begin = clock.now();
   co_await std::move(exchange);
@@ -128,6 +134,7 @@ void GradientExchange::launch_ready() {
 
 void GradientExchange::launch(size_t bucket) {
   const pattern::Range range = plan_.buckets[bucket].elements;
+  if (bucket == 0 && !carried_.empty()) before_ = copies_of(strategy_->residuals());
   add_carried(range);
   const collective::FloatVector gradient(gradients_.subspan(range.begin, range.size()));
   exchanged_[bucket] = job_.start([this, bucket, gradient](cluster::Comm& comm) {
@@ -135,12 +142,16 @@ void GradientExchange::launch(size_t bucket) {
   });
 }
 
-void GradientExchange::carry_over(size_t begin, std::span<const float> values) {
+void GradientExchange::carry_over(size_t begin, std::vector<float> values) {
   require(begin <= gradients_.size() && values.size() <= gradients_.size() - begin,
           "elements {} to {} can't be added to gradients of {}", begin, begin + values.size(), gradients_.size());
-  std::vector<float> scaled(values.begin(), values.end());
-  kernel::scale(scaled, static_cast<float>(job_.world_size()));
-  carried_.push_back({begin, std::move(scaled)});
+  carried_.push_back({begin, std::move(values)});
+}
+
+std::vector<Residual> GradientExchange::carried() const {
+  std::vector<Residual> residuals;
+  for (const Carried& carried : carried_) residuals.push_back({carried.begin, carried.values});
+  return residuals;
 }
 
 void GradientExchange::add_carried(pattern::Range range) {
@@ -148,8 +159,22 @@ void GradientExchange::add_carried(pattern::Range range) {
     const size_t begin = std::max(range.begin, carried.begin);
     const size_t end = std::min(range.end, carried.begin + carried.values.size());
     if (begin >= end) continue;
-    kernel::add(gradients_.subspan(begin, end - begin),
-                std::span(carried.values).subspan(begin - carried.begin, end - begin));
+    const std::span<const float> part = std::span(carried.values).subspan(begin - carried.begin, end - begin);
+    std::vector<float> share(part.begin(), part.end());
+    kernel::scale(share, static_cast<float>(job_.world_size()));
+    kernel::add(gradients_.subspan(begin, end - begin), share);
+  }
+}
+
+// A step that is skipped may have taken what is carried into some residuals, here or elsewhere, and dropped it where
+// NaN or Inf was. So all of it is undone, and what is carried waits on.
+void GradientExchange::end_step(bool applied) {
+  strategy_->end_step(applied);
+  if (carried_.empty()) return;
+  if (applied) {
+    carried_.clear();
+  } else {
+    strategy_->set_residuals(before_);
   }
 }
 
@@ -169,8 +194,7 @@ bool GradientExchange::finish(const std::function<void()>& while_waiting) {
   if (failure) std::rethrow_exception(failure);
   require(waited == plan_.buckets.size(), "{} of {} buckets were not complete at the end of the step",
           plan_.buckets.size() - waited, plan_.buckets.size());
-  carried_.clear();
-  strategy_->end_step(!bad);
+  end_step(!bad);
   if (bad && options_.non_finite == NonFinitePolicy::kError) stop_everywhere(*bad);
   return !bad;
 }
@@ -205,7 +229,9 @@ void GradientExchange::set_strategy(const std::string& name, const StrategyOptio
   try {
     agree();
     std::unique_ptr<Strategy> next = make_strategy();
-    for (const Residual& residual : strategy_->residuals()) carry_over(residual.begin, residual.values);
+    for (const Residual& residual : strategy_->residuals()) {
+      carry_over(residual.begin, {residual.values.begin(), residual.values.end()});
+    }
     strategy_ = std::move(next);
   } catch (...) {
     std::swap(options_, changed);

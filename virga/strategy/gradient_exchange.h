@@ -76,9 +76,11 @@ class GradientExchange {
   std::vector<Residual> residuals() const { return strategy_->residuals(); }
   void set_residuals(const std::vector<std::vector<float>>& values);
 
-  // Adds a residual of an earlier exchange to this rank's gradient in the coming step, once. Its values stand for a
-  // mean, the gradient for one rank's share of it, so they are multiplied by the number of ranks.
-  void carry_over(size_t begin, std::span<const float> values);
+  // Adds a residual of an earlier exchange to this rank's gradient in the coming step, once; where that is skipped, in
+  // the next. Its values stand for a mean, the gradient for one rank's share of it, so they are multiplied by the
+  // number of ranks.
+  void carry_over(size_t begin, std::vector<float> values);
+  std::vector<Residual> carried() const;  // what waits for the coming step
 
   const std::vector<Parameter>& parameters() const { return parameters_; }
   const plan::BucketPlan& plan() const { return plan_; }
@@ -95,6 +97,7 @@ class GradientExchange {
   void launch_ready();
   void launch(size_t bucket);
   void add_carried(pattern::Range range);
+  void end_step(bool applied);
   bool wait_for(size_t bucket, const std::function<void()>& while_waiting);
   void begin_step();
   void give_up();
@@ -113,6 +116,7 @@ class GradientExchange {
   std::unique_ptr<Strategy> strategy_;
   std::vector<size_t> bucket_of_;  // by parameter
   std::vector<Carried> carried_;
+  std::vector<std::vector<float>> before_;  // the strategy's residuals before a step that something is carried into
 
   std::mutex mutex_;                          // guards what follows
   std::vector<bool> ready_;                   // by parameter

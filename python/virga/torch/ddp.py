@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import weakref
 from typing import Any, Dict, List, Set, Tuple
 
 import torch
@@ -25,8 +26,9 @@ class Attached:
         self._exchanges: Dict[Tuple[int, ...], Tuple[List[torch.Tensor], torch.Tensor, Any]] = {}
         self._carried: Dict[torch.Tensor, torch.Tensor] = {}  # by parameter: residuals of buckets that are no more
         self._finishing: "queue.Queue" = queue.Queue()
-        self._thread = threading.Thread(target=self._finish_buckets, name="virga-ddp", daemon=True)
+        self._thread = threading.Thread(target=_finish_buckets, args=(self._finishing,), name="virga-ddp", daemon=True)
         self._thread.start()
+        weakref.finalize(self, self._finishing.put, None)
         self._job.add_user(self)
 
     def hook(self, _state: Any, bucket: torch.distributed.GradBucket) -> torch.futures.Future[torch.Tensor]:
@@ -39,20 +41,6 @@ class Attached:
         exchange.ready(0)
         self._finishing.put((exchange, memory, gradient, future))
         return future
-
-    def _finish_buckets(self) -> None:
-        """One thread waits for the exchanges in the order in which they began."""
-        while True:
-            item = self._finishing.get()
-            if item is None:
-                return
-            exchange, memory, gradient, future = item
-            try:
-                exchange.finish()
-                gradient.copy_(memory)
-                future.set_result(gradient)
-            except Exception as error:  # raised by backward() on the training thread
-                future.set_exception(error)
 
     def _exchange_of(self, bucket: Any) -> Tuple[torch.Tensor, Any]:
         parameters = list(bucket.parameters())
@@ -72,7 +60,7 @@ class Attached:
         not under way: the step that they were of has ended, and each parameter is in one bucket of this one."""
         for key in [key for key in self._exchanges if not parameters.isdisjoint(key)]:
             members, _, exchange = self._exchanges.pop(key)
-            for begin, address, count in exchange.residuals():
+            for begin, address, count in exchange.residuals() + exchange.carried():
                 self._keep(members, begin, copy_of(address, count))
             exchange.close()
 
@@ -103,13 +91,30 @@ class Attached:
         self._exchanges.clear()
 
 
+def _finish_buckets(finishing: "queue.Queue") -> None:
+    """One thread waits for the exchanges in the order in which they began, until there are no more."""
+    while True:
+        item = finishing.get()
+        if item is None:
+            return
+        exchange, memory, gradient, future = item
+        try:
+            exchange.finish()
+            gradient.copy_(memory)
+            future.set_result(gradient)
+        except Exception as error:  # raised by backward() on the training thread
+            future.set_exception(error)
+        del item, exchange, memory, gradient, future  # else a model that is gone lives on here
+
+
 def attach(ddp: torch.nn.Module, *, strategy: str = "hitopk", density: float = 0.01, value_dtype: str = "fp16",
            error_feedback: bool = True) -> Attached:
     """Registers a communication hook on a ``DistributedDataParallel`` model, so that its gradients travel by a strategy
     of Virga instead of its process group's allreduce. Options as in ``Replica``.
 
     Call it once, before the first backward pass, on all ranks. Gradients must be float32 on the CPU or are staged
-    through it. NaN and Inf reach ``.grad`` on all ranks. Raises ``Unavailable`` before ``virga.init()``,
+    through it. NaN and Inf reach ``.grad`` on all ranks. DDP waits for messages without listening to Ctrl-C: it is heard
+    when the wait ends, at the latest after the operation timeout. Raises ``Unavailable`` before ``virga.init()``,
     ``InvalidArgument`` for a model that is not in DDP, for ranks of DDP that are not those of the job, and for wrong
     options.
     """

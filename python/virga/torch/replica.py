@@ -75,7 +75,6 @@ class Replica:
         self._probe: Optional[RecallProbe] = None
         self._recall: Dict[str, float] = {}
         self._active: Optional[Tuple[Any, torch.Tensor]] = None
-        self._carried: List[Tuple[int, torch.Tensor]] = []  # of strategies that are no more, for the next step
         _broadcast(self._job, [parameter for parameter in model.parameters()])
         if sync_buffers != "never":
             _broadcast(self._job, list(model.buffers()))
@@ -146,7 +145,6 @@ class Replica:
         applied = self._exchange.finish()
         self._steps += 1
         self._observer.step_ends()
-        self._carried.clear()
         if self._probe is not None:
             self._recall = self._probe.finish()
             self._probe, self._recall_wanted = None, False
@@ -233,10 +231,8 @@ class Replica:
         """Changes the strategy between two steps, on all ranks. What the old one has not sent yet is added to the next
         step's gradient. Raises as the constructor does, and leaves the old strategy then."""
         self._require_between_steps("set_strategy()")
-        unsent = self._residuals()
         options = strategy_options(strategy, density, value_dtype, error_feedback)
         self._exchange.set_strategy(*options.values())
-        self._carried += unsent
         self._options = options
 
     def end_epoch(self) -> str:
@@ -253,11 +249,10 @@ class Replica:
         rank has its own; load it on the same rank of a job of the same shape."""
         self._require_between_steps("state_dict()")
         return {"version": 1, "steps": self._steps, "skipped_steps": self._skipped, "rank": self._job.rank,
-                "world_size": self._job.world_size, "residuals": [values for _, values in self._residuals()],
-                "carried": list(self._carried), **self._options}
-
-    def _residuals(self) -> List[Tuple[int, torch.Tensor]]:
-        return [(begin, copy_of(address, count)) for begin, address, count in self._exchange.residuals()]
+                "world_size": self._job.world_size,
+                "residuals": [copy_of(address, count) for _, address, count in self._exchange.residuals()],
+                "carried": [(begin, copy_of(address, count)) for begin, address, count in self._exchange.carried()],
+                **self._options}
 
     def load_state_dict(self, state: Dict[str, Any]) -> None:
         """Raises ``InvalidArgument`` unless the state is of this rank, strategy and model; nothing has changed then."""
@@ -266,14 +261,18 @@ class Replica:
         for key, value in expected.items():
             if state.get(key) != value:
                 raise invalid(f"the state is one of {key} {state.get(key)!r}, this replica of {value!r}")
-        if self._carried:
+        if self._exchange.carried():
             raise invalid("load_state_dict() between set_strategy() and the next step, which what the old strategy has "
                           "not sent waits for: load the state first")
+        carried = [(int(begin), stage(values.to(torch.float32))) for begin, values in state["carried"]]
+        for begin, values in carried:
+            if begin < 0 or begin + values.numel() > self._flat.numel() or not torch.isfinite(values).all():
+                raise invalid(f"the state carries elements {begin} to {begin + values.numel()} over, which are not all "
+                              f"finite or not all of this model's {self._flat.numel()}")
         residuals = [stage(residual.to(torch.float32)) for residual in state["residuals"]]
         self._exchange.set_residuals([(residual.data_ptr(), residual.numel()) for residual in residuals])
-        for begin, values in state["carried"]:
+        for begin, values in carried:
             self._exchange.carry_over(begin, values.data_ptr(), values.numel())
-        self._carried = list(state["carried"])
         self._steps, self._skipped = int(state["steps"]), int(state["skipped_steps"])
 
     def stats(self, *, reset: bool = False) -> Dict[str, float]:
