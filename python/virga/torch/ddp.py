@@ -113,8 +113,8 @@ def attach(ddp: torch.nn.Module, *, strategy: str = "hitopk", density: float = 0
     of Virga instead of its process group's allreduce. Options as in ``Replica``.
 
     Call it once, before the first backward pass, on all ranks. Gradients must be float32 on the CPU or are staged
-    through it. NaN and Inf reach ``.grad`` on all ranks. DDP waits for messages without listening to Ctrl-C: it is heard
-    when the wait ends, at the latest after the operation timeout. Raises ``Unavailable`` before ``virga.init()``,
+    through it. NaN and Inf reach ``.grad`` on all ranks. DDP waits for messages without listening to Ctrl-C: it is
+    heard when the wait ends, at the latest after the operation timeout. Raises ``Unavailable`` before ``virga.init()``,
     ``InvalidArgument`` for a model that is not in DDP, for ranks of DDP that are not those of the job, and for wrong
     options.
     """
