@@ -117,6 +117,7 @@ void bind_exchange(py::module_& module) {
       .def(
           "ready", [](Exchange& e, size_t parameter) { e.get().ready(parameter); }, Unlock())
       .def("is_ready", [](const Exchange& e, size_t parameter) { return e.get().is_ready(parameter); })
+      .def("forget_step", [](Exchange& e) { return e.get().forget_step(); })
       .def(
           "finish", [](Exchange& e) { return e.get().finish(check_signals); }, Unlock())
       .def("set_strategy",

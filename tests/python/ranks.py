@@ -18,6 +18,7 @@ import importlib
 import json
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import tempfile
@@ -150,6 +151,7 @@ def _keep_promises(module, names: Sequence[str]) -> None:
 
 def main(folder: str, module_name: str, function: str, *names: str) -> None:
     sys.path.insert(0, os.path.dirname(__file__))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # started in the background, a process ignores it
     import torch
     torch.set_num_threads(1)
     module = importlib.import_module(module_name)

@@ -150,12 +150,12 @@ def test_frozen_parameters_stay_and_are_not_sent(job):
 
 
 @on(ranks=2)
-def test_a_parameter_frozen_later_counts_as_zero(job):
+def test_a_parameter_frozen_later_gets_no_gradient(job):
     model = mlp()
     replica = dense(model)
     model[2].bias.requires_grad_(False)
     loss(model, batch(job.rank, 0)).backward()
-    assert torch.count_nonzero(model[2].bias.grad) == 0
+    assert model[2].bias.grad is None
     model[2].bias.requires_grad_(True)
     model.zero_grad()
     loss(model, batch(job.rank, 0)).backward()

@@ -251,16 +251,35 @@ def test_join_with_a_sparse_strategy(job):
 
 
 @on(ranks=3)
-def test_what_a_scheduler_did_on_some_ranks_only_does_not_matter(job):
+def test_join_leaves_the_same_momentum_whatever_was_clipped(job):
+    model = mlp()
+    optimizer = sgd(model)
+    replica = virga.Replica(model, optimizer, strategy="allreduce")
+    with replica.join():
+        for step in range((1, 4, 2)[job.rank]):
+            optimizer.zero_grad()
+            loss(model, batch(job.rank, step)).backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 0.05)
+            optimizer.step()
+    replica.end_epoch()
+    train(model, optimizer, [5], job.rank)
+    replica.end_epoch()
+    replica.close()
+
+
+@on(ranks=3)
+def test_learning_rates_that_differ_are_found_at_the_end_of_an_epoch(job):
     model = mlp()
     optimizer = sgd(model)
     replica = virga.Replica(model, optimizer, strategy="allreduce")
     scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
-    with replica.join():
-        for step in range((1, 4, 2)[job.rank]):
-            train(model, optimizer, [step], job.rank)
-            scheduler.step()
+    train(model, optimizer, range(2), job.rank)
+    scheduler.step()
     replica.end_epoch()
+    if job.rank == 1:
+        scheduler.step()
+    with pytest.raises(virga.Mismatch, match=r"optimizer's settings.*\blr\b"):
+        replica.end_epoch()
     replica.close()
 
 

@@ -43,7 +43,7 @@ std::unique_ptr<Operation> Comm::begin(const Group& group, const OpDescriptor& d
   header.epoch = epoch_;
   header.operation = next_operation_[group.hash()]++;
   header.elements = descriptor.elements;
-  header.options = descriptor.options;
+  header.options = descriptor.options ^ purpose_;
   header.source = rank();
   header.root = descriptor.root;
   header.group = group.hash();

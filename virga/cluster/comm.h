@@ -60,6 +60,20 @@ class Comm {
   template <class Algorithm>
   Task<void> perform(const Group& group, const OpDescriptor& descriptor, Algorithm algorithm);
 
+  // What operations are for that begin while this lives: one more thing that members must agree on, so that two of
+  // equal shape that cross each other are a mismatch and not a wrong sum.
+  class Purpose {
+   public:
+    Purpose(Comm& comm, uint64_t purpose) : comm_(comm), before_(comm.purpose_) { comm.purpose_ = purpose; }
+    ~Purpose() { comm_.purpose_ = before_; }
+    Purpose(const Purpose&) = delete;
+    Purpose& operator=(const Purpose&) = delete;
+
+   private:
+    Comm& comm_;
+    const uint64_t before_;
+  };
+
   // Ends the epoch from outside (the control plane, a lost peer, the user). The first reason wins.
   void abort(const Error& reason);
   const std::optional<Error>& failure() const { return failure_; }
@@ -79,6 +93,7 @@ class Comm {
   const Topology topology_;
   const Epoch epoch_;
   Duration timeout_ = std::chrono::seconds(60);
+  uint64_t purpose_ = 0;
   OperationRing ring_;
   std::map<uint32_t, OpNumber> next_operation_;  // by group hash
   std::list<Operation*> running_;

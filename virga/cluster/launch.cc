@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "virga/base/error.h"
+#include "virga/base/hash.h"
 
 namespace virga::cluster {
 namespace {
@@ -12,9 +13,9 @@ namespace {
 constexpr int kMaxRanks = 1 << 24;
 constexpr int kMaxPort = 65535;
 
-// Where Slurm's jobs meet if nobody chose a port: below the range that systems give out themselves.
-constexpr int kFirstSlurmPort = 20000;
-constexpr int kSlurmPorts = 10000;
+// Where jobs meet if nobody chose a port: below the range that systems give out themselves.
+constexpr int kFirstPort = 20000;
+constexpr int kPorts = 10000;
 
 class Environment {
  public:
@@ -161,7 +162,29 @@ HostPort read_slurm_rendezvous(const Environment& environment) {
   }
   environment.needed_text("SLURM_JOB_ID", kBecause);
   const int64_t job = *environment.number("SLURM_JOB_ID", 0, std::numeric_limits<int64_t>::max());
-  return {first_slurm_host(nodes), kFirstSlurmPort + static_cast<int>(job % kSlurmPorts)};
+  return {first_slurm_host(nodes), kFirstPort + static_cast<int>(job % kPorts)};
+}
+
+// The address in "329056256.0;tcp://10.0.0.2:56369;tcp6://[fd00::2]:44009", which is where mpirun itself runs; empty if
+// there is not just one.
+std::string mpirun_address(const std::string& uri) {
+  constexpr std::string_view kScheme = ";tcp://";
+  const size_t scheme = uri.find(kScheme);
+  if (scheme == std::string::npos) return {};
+  const size_t begin = scheme + kScheme.size();
+  const std::string address = uri.substr(begin, uri.find(':', begin) - begin);
+  return address.find(',') == std::string::npos ? address : "";
+}
+
+// Open MPI tells ranks where mpirun runs, not where rank 0 does; mostly that is the same machine, and rank 0 knows.
+std::optional<HostPort> read_open_mpi_rendezvous(const Environment& environment, const LaunchInfo& info) {
+  const int port = kFirstPort + static_cast<int>(fnv1a(info.job) % kPorts);
+  if (info.local_world_size == info.world_size) return HostPort{"127.0.0.1", port};
+  const std::string mpirun = environment.first_of({"OMPI_MCA_orte_hnp_uri"});
+  const bool elsewhere = info.rank == 0 && environment.first_of({"OMPI_MCA_orte_local_daemon_uri"}) != mpirun;
+  const std::string address = mpirun_address(mpirun);
+  if (address.empty() || elsewhere) return std::nullopt;
+  return HostPort{address, port};
 }
 
 HostPort read_rendezvous(const Environment& environment, const LaunchInfo& info) {
@@ -170,6 +193,9 @@ HostPort read_rendezvous(const Environment& environment, const LaunchInfo& info)
     return {*host, port_after_master(environment, "MASTER_ADDR is set")};
   }
   if (info.launcher == "slurm") return read_slurm_rendezvous(environment);
+  if (info.launcher == "open mpi") {
+    if (auto place = read_open_mpi_rendezvous(environment, info)) return *place;
+  }
   fail(ErrorCode::kInvalidArgument,
        "{} ranks don't know where to meet: MASTER_ADDR is missing from the environment; set "
        "MASTER_ADDR and "

@@ -35,8 +35,9 @@ using GetEnvironment = std::function<std::optional<std::string>(std::string_view
 //
 // The rendezvous is VIRGA_RENDEZVOUS (host:port, IPv6 in brackets); else MASTER_ADDR at MASTER_PORT
 // + 1, since torchrun's agent and DDP need MASTER_PORT itself; under Slurm else the first host of
-// the node list, at a port made from the job id. The job's name is VIRGA_JOB_ID or what the
-// launcher calls it.
+// the node list, under Open MPI this host if all ranks are on it, or that of mpirun if rank 0 is
+// there and it has one address, at a port made from the job id. The job's name is VIRGA_JOB_ID or
+// what the launcher calls it.
 //
 // Throws kInvalidArgument that names the variable and its value: not a number, out of range, ranks
 // that contradict each other, or a set of variables of which some are missing.

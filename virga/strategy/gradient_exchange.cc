@@ -1,6 +1,7 @@
 #include "virga/strategy/gradient_exchange.h"
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "virga/base/hash.h"
@@ -64,6 +65,7 @@ GradientExchange::GradientExchange(cluster::Job& job, std::vector<Parameter> par
                                    ExchangeOptions options)
     : job_(job), parameters_(std::move(parameters)), gradients_(gradients), options_(std::move(options)) {
   agree();
+  agree_on_number();
   agree_on_plan();
   strategy_ = make_strategy();
   begin_step();
@@ -89,6 +91,14 @@ void GradientExchange::agree() {
   job_.require_equal("strategy options", to_text(options_.strategy_options));
   job_.require_equal("non-finite policy", std::string(to_string(options_.non_finite)));
 }
+
+// Rank 0 counts. Two replicas may have buckets of equal shape, and ranks may complete them in different orders.
+void GradientExchange::agree_on_number() {
+  static std::atomic<uint64_t> count = 0;
+  number_ = job_.exchange("exchange number", job_.rank() == 0 ? std::to_string(++count) : "")[0];
+}
+
+uint64_t GradientExchange::purpose(size_t bucket) const { return fnv1a(fmt::format("{} {}", number_, bucket)); }
 
 // Readiness is a matter of timing, so the plan is rank 0's, whatever the others would have planned.
 void GradientExchange::agree_on_plan() {
@@ -127,6 +137,13 @@ void GradientExchange::ready(size_t parameter) {
   launch_ready();
 }
 
+bool GradientExchange::forget_step() {
+  std::lock_guard lock(mutex_);
+  if (next_bucket_ > 0) return false;
+  begin_step();
+  return true;
+}
+
 // Strictly in the plan's order: ranks must begin their operations alike.
 void GradientExchange::launch_ready() {
   while (next_bucket_ < missing_.size() && missing_[next_bucket_] == 0) launch(next_bucket_++);
@@ -138,6 +155,7 @@ void GradientExchange::launch(size_t bucket) {
   add_carried(range);
   const collective::FloatVector gradient(gradients_.subspan(range.begin, range.size()));
   exchanged_[bucket] = job_.start([this, bucket, gradient](cluster::Comm& comm) {
+    const cluster::Comm::Purpose mine(comm, purpose(bucket));
     return timed(strategy_->exchange(comm, bucket, gradient), comm.loop().clock(), spans_[bucket]);
   });
 }

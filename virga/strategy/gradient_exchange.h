@@ -61,6 +61,10 @@ class GradientExchange {
   void ready(size_t parameter);
   bool is_ready(size_t parameter) const { return ready_[parameter]; }
 
+  // For a step that can't be completed: forgets what is ready. False if a bucket's exchange has begun; then nothing is
+  // forgotten, since other ranks count on the rest.
+  bool forget_step();
+
   // Waits until all buckets hold the mean; every parameter must be ready. Returns false if a gradient was not finite
   // and the policy is not kError: the caller must not step. Throws kNonFinite under kError, and whatever ended the job;
   // no exchange is under way afterwards, whatever happens. The next ready() begins the next step. `while_waiting` is
@@ -92,7 +96,9 @@ class GradientExchange {
 
  private:
   void agree();
+  void agree_on_number();
   void agree_on_plan();
+  uint64_t purpose(size_t bucket) const;
   std::unique_ptr<Strategy> make_strategy() const;
   void launch_ready();
   void launch(size_t bucket);
@@ -112,6 +118,7 @@ class GradientExchange {
   const std::vector<Parameter> parameters_;
   const std::span<float> gradients_;
   ExchangeOptions options_;
+  std::string number_;  // among the exchanges of this job
   plan::BucketPlan plan_;
   std::unique_ptr<Strategy> strategy_;
   std::vector<size_t> bucket_of_;  // by parameter

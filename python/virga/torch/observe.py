@@ -97,3 +97,7 @@ class Observer:
         names = [{"name": "process_name", "ph": "M", "pid": rank, "args": {"name": f"rank {rank}"}}]
         return names + [{"name": "thread_name", "ph": "M", "pid": rank, "tid": number, "args": {"name": lane}}
                         for lane, number in self._lanes.items()]
+
+    def discount(self, count): self._bytes_before += count
+    def reset(self): pass
+    def close(self): pass

@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import itertools
+import json
+import weakref
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 import torch
@@ -10,13 +12,14 @@ import torch
 from virga import _core
 from virga.errors import Mismatch, from_core, invalid
 from virga.torch.collectives import stage
-from virga.torch.hooks import GradientHooks, at_end_of_backward
+from virga.torch.hooks import GradientHooks, at_end_of_backward, is_nested
 from virga.torch.job import Job, current, strategy_options
 from virga.torch.observe import Observer
 from virga.torch.recall import RecallProbe, copy_of
 
 _SYNC_BUFFERS = ("start", "epoch", "never")
 _CHANNELS_LAST = (torch.channels_last, torch.channels_last_3d)
+_open_replicas: "weakref.WeakSet[Replica]" = weakref.WeakSet()
 
 
 class Replica:
@@ -26,7 +29,8 @@ class Replica:
 
     Nothing of the model or the optimizer is replaced: the loop stays as it is. Gradients leave in buckets while
     backward still runs; ``backward()`` returns when the mean is in ``.grad``, on all ranks the same bits, so whatever
-    follows (clipping, a scaler, the step) is the same everywhere. A parameter without a gradient counts as zero.
+    follows (clipping, a scaler, the step) is the same everywhere. Every pass outside ``no_sync()`` exchanges the
+    ``.grad`` of every parameter; one without counts as zero.
 
     model: its trainable parameters may be of any floating dtype and on the CPU or one GPU; gradients travel as fp32.
     optimizer: checked to hold parameters of the model; ``join()`` steps it.
@@ -35,13 +39,15 @@ class Replica:
     non_finite: when a gradient holds NaN or Inf on any rank, "error" raises ``NonFinite`` on all ranks before the
         update; "skip-step" sets all gradients to None, so that the optimizer does nothing; "keep" leaves them, on all
         ranks alike, for a loss scaler to find.
-    bucket_bytes: how much is communicated at once; rank 0's value counts.
+    bucket_bytes: how much is communicated at once, at least 1; rank 0's value counts.
     sync_buffers: buffers (BatchNorm's statistics) become rank 0's at the "start"; at every ``end_epoch()``, too; or
         "never".
     scaler: a GradScaler whose scale multiplies the loss. Gradients then travel unscaled, so that what waits in a
         residual keeps its meaning when the scale changes; implies non_finite="keep".
 
-    The constructor makes parameters (and buffers) of all ranks those of rank 0. Raises ``Unavailable`` before
+    The constructor makes parameters (and buffers) of all ranks those of rank 0. What is trained is settled by it: a
+    parameter that is added or unfrozen later makes backward raise; one that is frozen later stays as it is. The replica
+    lives, and keeps the model, until ``close()``. Raises ``Unavailable`` before
     ``virga.init()``, ``InvalidArgument`` for wrong options, ``Mismatch`` on every rank if models or options differ.
     """
 
@@ -56,6 +62,7 @@ class Replica:
         if sync_buffers not in _SYNC_BUFFERS:
             raise invalid(f"unknown sync_buffers '{sync_buffers}'; known are {', '.join(_SYNC_BUFFERS)}")
         self._sync_buffers = sync_buffers
+        _check_arguments(model, optimizer, bucket_bytes)
         self._parameters: List[Tuple[str, torch.nn.Parameter]] = [
             (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         _check(model, self._parameters, optimizer)
@@ -71,6 +78,7 @@ class Replica:
         self._skip = non_finite == "skip-step"
         self._steps = self._skipped = 0
         self._under_way = self._held = self._joining = False
+        self._failure: Optional[str] = None
         self._recall_wanted = False
         self._probe: Optional[RecallProbe] = None
         self._recall: Dict[str, float] = {}
@@ -79,12 +87,14 @@ class Replica:
         if sync_buffers != "never":
             _broadcast(self._job, list(model.buffers()))
         self._observer = Observer(self)  # from here on bytes and seconds are a step's
-        self._hooks = GradientHooks(model, [parameter for _, parameter in self._parameters], self._on_gradient)
+        self._hooks = GradientHooks([parameter for _, parameter in self._parameters], self._on_gradient)
+        _open_replicas.add(self)
 
     def _allocate(self) -> None:
         total = sum(parameter.numel() for _, parameter in self._parameters)
         pinned = any(parameter.is_cuda for _, parameter in self._parameters)
         self._flat = torch.zeros(total, dtype=torch.float32, pin_memory=pinned)
+        self._address = self._flat.data_ptr()  # which the library knows
         self._slices: List[torch.Tensor] = []
         begin = 0
         for _, parameter in self._parameters:
@@ -94,29 +104,57 @@ class Replica:
     # ---- a step ------------------------------------------------------------------------------------------------------
 
     def _on_gradient(self, index: int) -> None:
-        if self._held or self._exchange is None:
+        if self._held or (self._exchange is None and not self._under_way):
             return
         if not self._under_way:
             self._begin_step()
-        name = self._parameters[index][0]
+        self._require_open("a backward pass")
         if self._exchange.is_ready(index):
-            raise invalid(f"parameter '{name}' got a second gradient in one backward pass (a checkpointed block that "
-                          "is used twice?); wrap all passes but the last in replica.no_sync()")
+            raise invalid(f"parameter '{self._parameters[index][0]}' got a second gradient in one backward pass; wrap "
+                          "all passes but the last in replica.no_sync()")
         self._take(index)
 
     def _begin_step(self) -> None:
+        if self._failure is not None:
+            raise from_core("aborted", f"{self._failure}: the job has ended", self._job.rank)
+        self._require_unchanged()
+        if is_nested():
+            raise invalid("a backward pass inside another one, as reentrant checkpointing makes: use torch.utils."
+                          "checkpoint.checkpoint(..., use_reentrant=False)")
         self._under_way = True
-        at_end_of_backward(self._finish)
+        at_end_of_backward(self._finish, self._backward_failed)
         if self._recall_wanted:
             self._probe = RecallProbe(self._job, self._exchange, self._flat, self._slices)
         if self._joining:
             self._active = self._announce(True)
 
+    def _require_unchanged(self) -> None:
+        if self._flat.data_ptr() != self._address:
+            raise invalid("the gradients have been moved to shared memory (share_memory(), or a queue between "
+                          "processes took one): make the Replica afterwards, or send a clone()")
+        known = {id(parameter) for _, parameter in self._parameters}
+        if all(id(parameter) in known for parameter in self._model.parameters() if parameter.requires_grad):
+            return
+        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in known]
+        raise invalid(f"parameter '{new[0]}' is trained now and was not when this Replica was made: close() it and "
+                      "make a new one")
+
+    def _backward_failed(self) -> None:
+        """Backward has raised. Where nothing has left yet, the pass may be tried again; else other ranks count on the
+        rest, and hear that it does not come."""
+        self._under_way, self._probe = False, None
+        announced, self._active = self._active is not None, None
+        if self._exchange is None or (self._exchange.forget_step() and not announced):
+            return
+        self._failure = f"the backward pass of rank {self._job.rank} has failed in the middle of a step"
+        self._job.core.fail_everywhere(self._failure)
+
     @torch.no_grad()
     def _take(self, index: int) -> None:
         """Brings a gradient into its slice, unscaled, and hands it over."""
-        gradient, place = self._parameters[index][1].grad, self._slices[index]
-        if gradient is None:
+        parameter, place = self._parameters[index][1], self._slices[index]
+        gradient = parameter.grad
+        if gradient is None or not parameter.requires_grad:
             place.zero_()
         elif not _is(gradient, place):
             place.copy_(gradient.to_dense() if gradient.is_sparse else gradient)
@@ -138,15 +176,16 @@ class Replica:
             self._active = None
 
     def _complete_step(self) -> None:
+        self._require_open("a backward pass")
         for index in range(len(self._parameters)):
             if not self._exchange.is_ready(index):
                 self._take(index)
         self._observer.wait_begins()
         applied = self._exchange.finish()
         self._steps += 1
-        self._observer.step_ends()
         if self._probe is not None:
             self._recall = self._probe.finish()
+            self._observer.discount(self._probe.bytes_sent)
             self._probe, self._recall_wanted = None, False
         if applied or not self._skip:
             self._give_back()
@@ -154,21 +193,18 @@ class Replica:
             self._skipped += 1
             for _, parameter in self._parameters:
                 parameter.grad = None
+        self._observer.step_ends()
 
     @torch.no_grad()
     def _give_back(self) -> None:
-        """The mean becomes the parameters' gradients: the slice itself where type and device allow it."""
+        """The mean becomes the parameters' gradients."""
         for (_, parameter), place in zip(self._parameters, self._slices):
             if self._scaler is not None:
                 place.mul_(self._scaler.get_scale())
-            if parameter.grad is not None and _is(parameter.grad, place):
-                continue
-            if parameter.dtype == place.dtype and parameter.device == place.device:
-                parameter.grad = place
-            elif parameter.grad is None or parameter.grad.is_sparse:
-                parameter.grad = place.to(device=parameter.device, dtype=parameter.dtype)
-            else:
-                parameter.grad.copy_(place)
+            if parameter.requires_grad:
+                _give(parameter, place)
+            elif parameter.grad is not None and _is(parameter.grad, place):
+                parameter.grad = None  # frozen since; what its residual still brings is not for the optimizer
 
     # ---- around steps ------------------------------------------------------------------------------------------------
 
@@ -185,8 +221,11 @@ class Replica:
     def join(self) -> Iterator[None]:
         """For ranks with different numbers of batches: a rank that leaves the block early goes on taking part in the
         others' steps with zero gradients (and steps the optimizer) until all have left. The mean stays one over all
-        ranks. Afterwards parameters are those of the lowest rank that stepped last: what a scheduler of learning rates
-        did elsewhere does not matter. With a scaler, such steps are ``scaler.step(optimizer); scaler.update()``."""
+        ranks. Afterwards parameters and the optimizer's state are those of the lowest rank that stepped last, whatever
+        clipping did there that such steps lack. With a scaler, they are ``scaler.step(optimizer); scaler.update()``.
+
+        Step schedulers of learning rates outside, once an epoch: inside, ranks step them unequally often, and
+        ``end_epoch()`` raises ``Mismatch``. Raises ``InvalidArgument`` without an optimizer."""
         if self._optimizer is None:
             raise invalid("join() steps the optimizer of ranks that have run out of batches: give it to Replica")
         self._joining = True
@@ -214,6 +253,7 @@ class Replica:
             self._step_with_nothing()
         root = int(max(self._job.core.exchange("join", str(last)), key=int))
         _broadcast(self._job, list(self._model.parameters()), root)
+        _broadcast(self._job, _state_of(self._optimizer), root)
 
     def _step_with_nothing(self) -> None:
         for _, parameter in self._parameters:
@@ -229,16 +269,21 @@ class Replica:
     def set_strategy(self, strategy: str, *, density: float = 0.01, value_dtype: str = "fp16",
                      error_feedback: bool = True) -> None:
         """Changes the strategy between two steps, on all ranks. What the old one has not sent yet is added to the next
-        step's gradient. Raises as the constructor does, and leaves the old strategy then."""
+        step's gradient; ``stats()`` begins anew. Raises as the constructor does, and leaves the old strategy then."""
         self._require_between_steps("set_strategy()")
         options = strategy_options(strategy, density, value_dtype, error_feedback)
         self._exchange.set_strategy(*options.values())
-        self._options = options
+        self._options, self._recall = options, {}
+        self._observer.reset()
 
     def end_epoch(self) -> str:
-        """Checks that all ranks hold the same parameters (raises ``Mismatch`` on every rank, naming ranks) and returns
-        their SHA-256. With sync_buffers="epoch", buffers become those of rank 0."""
+        """Checks that all ranks hold the same parameters and that their optimizers have the same settings (raises
+        ``Mismatch`` on every rank, naming ranks) and returns the parameters' SHA-256. With sync_buffers="epoch",
+        buffers become those of rank 0."""
+        self._require_between_steps("end_epoch()")
         digest = parameters_sha256(self._model)
+        if self._optimizer is not None:
+            self._job.require_equal("the optimizer's settings", _settings_of(self._optimizer))
         self._job.core.require_equal(f"parameters_sha256 after step {self._steps}", digest)
         if self._sync_buffers == "epoch":
             _broadcast(self._job, list(self._model.buffers()))
@@ -281,6 +326,7 @@ class Replica:
         sent to other machines) and ``inter_host_bytes_formula`` (the mean over machines); ``density``; and the counts
         ``steps`` and ``skipped_steps`` since the start. After ``measure_recall()`` also ``recall`` and
         ``density_reached`` of the step that was measured."""
+        self._require_open("stats()")
         return {**self._observer.stats(reset), **self._recall}
 
     def measure_recall(self) -> None:
@@ -292,6 +338,7 @@ class Replica:
     def trace(self, path: str, steps: int) -> None:
         """Writes a Chrome trace of the next ``steps`` steps of this rank to ``path`` (chrome://tracing, Perfetto):
         compute, wait, and the exchange of every bucket."""
+        self._require_open("trace()")
         self._observer.trace(path, steps)
 
     def log_to(self, writer: Any, every: int = 50) -> None:
@@ -304,15 +351,32 @@ class Replica:
         hooks, self._hooks = getattr(self, "_hooks", None), None
         if hooks is not None:
             hooks.remove()
+            _open_replicas.discard(self)
+            self._observer.close()
         exchange, self._exchange = getattr(self, "_exchange", None), None
         if exchange is not None:
             exchange.close()
 
-    def _require_between_steps(self, what: str) -> None:
+    def _require_open(self, what: str) -> None:
         if self._exchange is None:
             raise from_core("unavailable", f"{what}: this replica is closed", -1)
+
+    def _require_between_steps(self, what: str) -> None:
+        self._require_open(what)
         if self._under_way:
             raise invalid(f"{what} in the middle of a step")
+
+
+def _give(parameter: torch.nn.Parameter, place: torch.Tensor) -> None:
+    """Its gradient is the slice itself where type and device allow it."""
+    if parameter.grad is not None and _is(parameter.grad, place):
+        return
+    if parameter.dtype == place.dtype and parameter.device == place.device:
+        parameter.grad = place.detach()  # a tensor of its own on the same memory: module.to() changes its type
+    elif parameter.grad is None or parameter.grad.is_sparse:
+        parameter.grad = place.to(device=parameter.device, dtype=parameter.dtype)
+    else:
+        parameter.grad.copy_(place)
 
 
 def parameters_sha256(model: torch.nn.Module) -> str:
@@ -337,12 +401,28 @@ def _is(gradient: torch.Tensor, place: torch.Tensor) -> bool:
             and gradient.dtype == place.dtype)
 
 
+def _check_arguments(model, optimizer, bucket_bytes) -> None:
+    if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
+        raise invalid(f"the model is in {type(model).__name__}, which sends gradients itself: give Replica its .module, "
+                      "or keep DistributedDataParallel and use virga.attach()")
+    if not isinstance(model, torch.nn.Module):
+        raise invalid(f"a Replica is of a torch.nn.Module, not of {type(model).__name__}")
+    if optimizer is not None and not hasattr(optimizer, "param_groups"):
+        raise invalid(f"the second argument is the model's optimizer, not {type(optimizer).__name__}")
+    if not isinstance(bucket_bytes, int) or bucket_bytes < 1:
+        raise invalid(f"bucket_bytes is {bucket_bytes!r}; it must be a whole number of bytes, at least 1")
+
+
 def _check(model, parameters, optimizer) -> None:
     if not parameters:
         raise invalid("the model has no trainable parameter")
+    taken = {id(parameter) for other in _open_replicas for _, parameter in other._parameters}
     for name, parameter in parameters:
         if not parameter.dtype.is_floating_point:
             raise invalid(f"parameter '{name}' is {parameter.dtype}; only real floating point can be trained")
+        if id(parameter) in taken:
+            raise invalid(f"parameter '{name}' is another replica's already: close() that one, or put models that "
+                          "share parameters into one torch.nn.ModuleList")
     if optimizer is None:
         return
     known = {id(parameter) for parameter in model.parameters()}
@@ -351,6 +431,18 @@ def _check(model, parameters, optimizer) -> None:
     if foreign:
         raise invalid(f"the optimizer holds {len(foreign)} parameters that are not the model's (the first has shape "
                       f"{list(foreign[0].shape)}): make it from model.parameters() of the model that you give here")
+
+
+def _settings_of(optimizer: torch.optim.Optimizer) -> str:
+    """Learning rates, momenta and the like of all parameter groups."""
+    groups = [{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+    return json.dumps(groups, sort_keys=True, default=str)
+
+
+def _state_of(optimizer: torch.optim.Optimizer) -> List[torch.Tensor]:
+    """Momenta and the like, in an order that all ranks share."""
+    states = [optimizer.state.get(parameter, {}) for group in optimizer.param_groups for parameter in group["params"]]
+    return [state[key] for state in states for key in sorted(state) if isinstance(state[key], torch.Tensor)]
 
 
 def _layout(model: torch.nn.Module) -> List[str]:
