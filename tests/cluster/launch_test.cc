@@ -174,6 +174,34 @@ TEST(Launch, NamesTheMissingHalf) {
   EXPECT_THAT(error_of(without(open_mpi(), "VIRGA_RENDEZVOUS")), HasSubstr("mpirun -x VIRGA_RENDEZVOUS"));
 }
 
+TEST(Launch, OpenMpiRanksMeetWithoutBeingToldWhere) {
+  Variables here = without(open_mpi(), "VIRGA_RENDEZVOUS");
+  here = with(with(here, "OMPI_COMM_WORLD_LOCAL_SIZE", "4"), "OMPI_COMM_WORLD_LOCAL_RANK", "3");
+  const LaunchInfo one = read(with(here, "PMIX_NAMESPACE", "329056257"));
+  EXPECT_EQ(one.rendezvous_host, "127.0.0.1");
+  EXPECT_GE(one.rendezvous_port, 20000);
+  EXPECT_LT(one.rendezvous_port, 30000);
+  EXPECT_NE(read(with(here, "PMIX_NAMESPACE", "329056258")).rendezvous_port, one.rendezvous_port);
+
+  const std::string mpirun = "329056256.0;tcp://10.0.0.2:56369;tcp6://[fd00::2]:44009";
+  Variables hosts = with(without(open_mpi(), "VIRGA_RENDEZVOUS"), "PMIX_NAMESPACE", "329056257");
+  hosts = with(hosts, "OMPI_MCA_orte_hnp_uri", mpirun);
+  EXPECT_EQ(read(hosts).rendezvous_host, "10.0.0.2");
+  EXPECT_EQ(read(hosts).rendezvous_port, one.rendezvous_port);
+  for (const char* unclear : {"329056256.0;tcp://10.0.0.2,172.17.0.1:56369", "329056256.0;usock", ";tcp://", "x"}) {
+    EXPECT_THAT(error_of(with(hosts, "OMPI_MCA_orte_hnp_uri", unclear)), HasSubstr("mpirun -x VIRGA_RENDEZVOUS"));
+  }
+}
+
+TEST(Launch, OpenMpiRankZeroKnowsWhetherMpirunIsOnItsHost) {
+  const std::string mpirun = "7.0;tcp://10.0.0.2:56369";
+  Variables first = with(without(open_mpi(), "VIRGA_RENDEZVOUS"), "OMPI_COMM_WORLD_RANK", "0");
+  first = with(with(first, "OMPI_MCA_orte_hnp_uri", mpirun), "PMIX_NAMESPACE", "7");
+  EXPECT_EQ(read(with(first, "OMPI_MCA_orte_local_daemon_uri", mpirun)).rendezvous_host, "10.0.0.2");
+  const Variables elsewhere = with(first, "OMPI_MCA_orte_local_daemon_uri", "7.1;tcp://10.0.0.3:41000");
+  EXPECT_THAT(error_of(elsewhere), HasSubstr("mpirun -x VIRGA_RENDEZVOUS"));
+}
+
 TEST(Launch, NamesTheBadValue) {
   const std::vector<std::pair<std::string, std::string>> bad{{"RANK", "8"},
                                                              {"RANK", "-1"},

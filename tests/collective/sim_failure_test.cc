@@ -65,6 +65,27 @@ TEST_P(EveryFault, EverySurvivorNamesTheCulprit) {
   }
 }
 
+// Two replicas' buckets of the same size, in another order on rank 3.
+TEST(Disagreement, OperationsForDifferentPurposesDoNotMix) {
+  SimJob job(four_by_two(1));
+  auto first = reference::random_vectors(8, 1000, 1), second = reference::random_vectors(8, 1000, 2);
+  const auto begin = [](Comm& comm, uint64_t purpose, std::vector<float>& data) {
+    const Comm::Purpose mine(comm, purpose);
+    return allreduce_hierarchical(comm, FloatVector(std::span(data)), AllreduceOptions());
+  };
+  const auto outcomes = job.run([&](Comm& comm) -> Task<void> {
+    const uint64_t crossed = comm.rank() == 3 ? 1 : 0;
+    Task<void> one = begin(comm, 10 + crossed, first[comm.rank()]);
+    Task<void> other = begin(comm, 11 - crossed, second[comm.rank()]);
+    co_await std::move(one);
+    co_await std::move(other);
+  });
+  for (const auto& outcome : outcomes) {
+    ASSERT_TRUE(outcome.has_value());
+    EXPECT_EQ(outcome->code(), ErrorCode::kMismatch) << outcome->what();
+  }
+}
+
 TEST(Disagreement, DifferentSizesNameTheDifferenceOnEveryRank) {
   SimJob job(four_by_two(1));
   auto data = reference::random_vectors(8, 1000, 1);

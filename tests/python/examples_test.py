@@ -42,8 +42,7 @@ def torchrun(folder: str):
 
 
 def mpirun():
-    return ["env", f"VIRGA_RENDEZVOUS=127.0.0.1:{free_port()}", "mpirun", "--allow-run-as-root", "--oversubscribe",
-            "-n", "2"]
+    return ["mpirun", "--allow-run-as-root", "--oversubscribe", "-n", "2"]
 
 
 def last_line(launcher, *command: str):

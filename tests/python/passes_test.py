@@ -1,4 +1,4 @@
-"""Backward passes that are not like the others: failed, nested, of two replicas at once, of a model that has changed."""
+"""Backward passes that are not like the others: failed, nested, of two replicas at once, of a changed model."""
 
 import time
 

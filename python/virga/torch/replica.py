@@ -403,8 +403,8 @@ def _is(gradient: torch.Tensor, place: torch.Tensor) -> bool:
 
 def _check_arguments(model, optimizer, bucket_bytes) -> None:
     if isinstance(model, (torch.nn.parallel.DistributedDataParallel, torch.nn.DataParallel)):
-        raise invalid(f"the model is in {type(model).__name__}, which sends gradients itself: give Replica its .module, "
-                      "or keep DistributedDataParallel and use virga.attach()")
+        raise invalid(f"the model is in {type(model).__name__}, which sends gradients itself: give Replica its "
+                      ".module, or keep DistributedDataParallel and use virga.attach()")
     if not isinstance(model, torch.nn.Module):
         raise invalid(f"a Replica is of a torch.nn.Module, not of {type(model).__name__}")
     if optimizer is not None and not hasattr(optimizer, "param_groups"):
