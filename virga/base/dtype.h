@@ -9,9 +9,17 @@
 namespace virga {
 
 // Element types that travel. The numbers are part of the wire format (docs/wire.md): never renumber.
-enum class DType : uint8_t { kByte = 0, kFloat32 = 1, kFloat16 = 2, kBFloat16 = 3, kInt64 = 4 };
+enum class DType : uint8_t {
+  kByte = 0,
+  kFloat32 = 1,
+  kFloat16 = 2,
+  kBFloat16 = 3,
+  kInt64 = 4,
+  kFloat64 = 5,
+  kInt32 = 6,
+};
 
-inline bool is_valid(DType dtype) { return static_cast<uint8_t>(dtype) <= 4; }
+inline bool is_valid(DType dtype) { return static_cast<uint8_t>(dtype) <= 6; }
 
 inline size_t size_of(DType dtype) {
   switch (dtype) {
@@ -25,6 +33,10 @@ inline size_t size_of(DType dtype) {
       return 2;
     case DType::kInt64:
       return 8;
+    case DType::kFloat64:
+      return 8;
+    case DType::kInt32:
+      return 4;
   }
   fail(ErrorCode::kCorrupt, "unknown dtype number {}", static_cast<int>(dtype));
 }
@@ -41,6 +53,10 @@ inline std::string_view to_string(DType dtype) {
       return "bf16";
     case DType::kInt64:
       return "int64";
+    case DType::kFloat64:
+      return "fp64";
+    case DType::kInt32:
+      return "int32";
   }
   return "unknown";
 }

@@ -30,10 +30,23 @@ const SelectTable& select_table() {
   return kSelectScalar;
 }
 
+const ReduceTable& reduce_table() {
+  switch (active_isa()) {
+    case Isa::kAvx512:
+      return kReduceAvx512;
+    case Isa::kAvx2:
+      return kReduceAvx2;
+    case Isa::kScalar:
+      break;
+  }
+  return kReduceScalar;
+}
+
 #else
 
 const ElementwiseTable& elementwise_table() { return kElementwiseScalar; }
 const SelectTable& select_table() { return kSelectScalar; }
+const ReduceTable& reduce_table() { return kReduceScalar; }
 
 #endif
 

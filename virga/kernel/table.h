@@ -4,10 +4,10 @@
 #include <cstdint>
 
 // The inner loops that exist once per instruction set, as tables of function pointers: scalar/,
-// avx2/ and avx512/ each fill both tables, and every entry gives the same bits in all three.
+// avx2/ and avx512/ each fill all of them, and every entry gives the same bits in all three.
 // Callers use the checked functions of elementwise.h, sgd.h, topk.h and mstopk.h instead.
 //
-// The files in avx2/ and avx512/ include this header and <immintrin.h> only: an inline function of
+// The files in avx2/ and avx512/ include this header, reduce_loops.h and <immintrin.h> only: an inline function of
 // a shared header, compiled there with more instructions, could be the copy that the linker keeps
 // for everybody.
 namespace virga::kernel {
@@ -51,13 +51,21 @@ struct SelectTable {
                               size_t n, uint32_t* indices, float* values);
 };
 
+// dst[i] = dst[i] op src[i]
+using ReduceLoop = void (*)(void* dst, const void* src, size_t n);
+struct ReduceTable {
+  ReduceLoop loops[4][3];  // fp32, fp64, int32, int64; sum, min, max
+};
+
 inline constexpr size_t kBlock = 4096;  // elements; 16 KiB, half of a small first-level cache
 
 extern const ElementwiseTable kElementwiseScalar, kElementwiseAvx2, kElementwiseAvx512;
 extern const SelectTable kSelectScalar, kSelectAvx2, kSelectAvx512;
+extern const ReduceTable kReduceScalar, kReduceAvx2, kReduceAvx512;
 
 // The tables of active_isa().
 const ElementwiseTable& elementwise_table();
 const SelectTable& select_table();
+const ReduceTable& reduce_table();
 
 }  // namespace virga::kernel
