@@ -101,8 +101,8 @@ void add_all() {
   };
   add("read", bench_read);
   add("triad", bench_triad);
-  for (DType dtype : {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kFloat16,
-                      DType::kBFloat16}) {
+  for (DType dtype :
+       {DType::kFloat32, DType::kFloat64, DType::kInt32, DType::kInt64, DType::kFloat16, DType::kBFloat16}) {
     add(fmt::format("reduce sum {}", to_string(dtype)), bench_reduce, ReduceOp::kSum, dtype);
   }
   add("reduce max fp32", bench_reduce, ReduceOp::kMax, DType::kFloat32);
@@ -131,14 +131,14 @@ class Medians : public benchmark::BenchmarkReporter {
   void print() const {
     const double triad = rates_.count("triad") ? rates_.at("triad") : 0;
     nlohmann::json rows = nlohmann::json::array();
-    fmt::print("{:28}{:>10}{:>12}{:>8}\n", fmt::format("{} on one core", to_string(active_isa())), "GB/s",
-               "of triad", "bar");
+    fmt::print("{:28}{:>10}{:>12}{:>8}\n", fmt::format("{} on one core", to_string(active_isa())), "GB/s", "of triad",
+               "bar");
     for (const std::string& name : kernel_names) {
       if (!rates_.count(name)) continue;
       const double ratio = triad > 0 ? rates_.at(name) / triad : 0;
       const bool judged = name != "triad" && name != "read";
       fmt::print("{:28}{:10.2f}{:12.2f}{:>8}\n", name, rates_.at(name) / 1e9, ratio,
-                 !judged          ? "-"
+                 !judged         ? "-"
                  : ratio >= kBar ? "met"
                                  : "MISSED");
       rows.push_back({{"kernel", name}, {"bytes_per_second", rates_.at(name)}, {"of_triad", ratio}});

@@ -50,8 +50,8 @@ void expect_same(const std::vector<T>& got, const std::vector<T>& wanted) {
     if constexpr (std::is_floating_point_v<T>) {
       if (std::isnan(got[i]) && std::isnan(wanted[i])) continue;
     }
-    ASSERT_EQ(std::memcmp(&got[i], &wanted[i], sizeof(T)), 0) << "element " << i << ": " << got[i] << ", not "
-                                                               << wanted[i];
+    ASSERT_EQ(std::memcmp(&got[i], &wanted[i], sizeof(T)), 0)
+        << "element " << i << ": " << got[i] << ", not " << wanted[i];
   }
 }
 
