@@ -2,7 +2,7 @@
 """A script that trains in DistributedDataParallel, as it was, but for the lines marked with Virga: gradients now travel
 by a strategy of Virga instead of Gloo's allreduce. Everything else of DDP stays.
 
-    torchrun --nproc_per_node 2 ddp_hook.py
+    torchrun -r 1 -t 1 --nproc_per_node 2 ddp_hook.py
     virga run -n 2 python3 ddp_hook.py
     virga lab --hosts 4 --rate 200mbit -- env GLOO_SOCKET_IFNAME=e0 python3 ddp_hook.py --threads 1
 """

@@ -3,11 +3,12 @@
 
     python3 fashion_mnist.py --model lenet5 --epochs 1
     torchrun --nnodes 4 --nproc_per_node 1 --node_rank N --master_addr HOST fashion_mnist.py --density 0.01
-    mpirun -np 4 -x VIRGA_RENDEZVOUS=HOST:PORT python3 fashion_mnist.py
+    mpirun -np 4 python3 fashion_mnist.py
     virga run -n 2 python3 fashion_mnist.py
     virga lab --hosts 4 --rate 200mbit -- python3 fashion_mnist.py --steps 20 --threads 1
 
-Lines that Virga asks for are marked. Rank 0 prints; the last line is a JSON object.
+Debian's torchrun 1.13 wants -r 1 -t 1, too. Lines that Virga asks for are marked. Rank 0 prints; the last line is a
+JSON object.
 """
 
 import argparse
