@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <pybind11/stl.h>
 
+#include "virga/base/hash.h"
 #include "virga/collective/allgatherv/direct.h"
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/allreduce/ring.h"
@@ -33,6 +34,9 @@ cluster::Group group_of(const Comm& comm, const Members& members) {
 
 FloatVector floats(uintptr_t address, size_t elements) { return {reinterpret_cast<float*>(address), elements}; }
 net::Buffer bytes_at(uintptr_t address, size_t bytes) { return {reinterpret_cast<std::byte*>(address), bytes}; }
+
+// By which ranks notice that the same number of bytes is another tensor. No text: nothing to agree on.
+uint64_t layout_hash(const std::string& layout) { return layout.empty() ? 0 : fnv1a(layout); }
 
 // A thread joins the job, so that Ctrl-C is heard while ranks are missing. If it comes, the thread is left to end by
 // itself: it touches nothing of the interpreter.
@@ -90,18 +94,18 @@ std::unique_ptr<Work> allreduce_sparse(const JobHandle& job, uintptr_t address, 
 }
 
 std::unique_ptr<Work> broadcast(const JobHandle& job, uintptr_t address, size_t bytes, Rank root,
-                                const Members& members, py::object memory) {
-  return start(job, std::move(memory), [=](Comm& comm) {
-    return collective::broadcast(comm, group_of(comm, members), root, bytes_at(address, bytes));
+                                const Members& members, py::object memory, const std::string& layout) {
+  return start(job, std::move(memory), [=, layout = layout_hash(layout)](Comm& comm) {
+    return collective::broadcast(comm, group_of(comm, members), root, bytes_at(address, bytes), layout);
   });
 }
 
 std::unique_ptr<Work> allgather(const JobHandle& job, uintptr_t address, const std::vector<size_t>& bytes,
-                                const Members& members, py::object memory) {
+                                const Members& members, py::object memory, const std::string& layout) {
   size_t total = 0;
   for (size_t count : bytes) total += count;
-  return start(job, std::move(memory), [=](Comm& comm) {
-    return collective::allgatherv(comm, group_of(comm, members), bytes, bytes_at(address, total));
+  return start(job, std::move(memory), [=, layout = layout_hash(layout)](Comm& comm) {
+    return collective::allgatherv(comm, group_of(comm, members), bytes, bytes_at(address, total), layout);
   });
 }
 
@@ -207,8 +211,10 @@ void bind_job(py::module_& module) {
       .def("close", [](const JobHandle& job) { job->reset(); })
       .def("allreduce", &allreduce)
       .def("allreduce_sparse", &allreduce_sparse)
-      .def("broadcast", &broadcast)
-      .def("allgather", &allgather)
+      .def("broadcast", &broadcast, py::arg("address"), py::arg("count_bytes"), py::arg("root"), py::arg("members"),
+           py::arg("memory"), py::arg("layout") = "")
+      .def("allgather", &allgather, py::arg("address"), py::arg("member_bytes"), py::arg("members"), py::arg("memory"),
+           py::arg("layout") = "")
       .def("reduce_scatter", &reduce_scatter)
       .def("barrier", &barrier)
       .def("selector", &make_selector);

@@ -66,6 +66,9 @@ TEST(Header, DifferenceNamesEveryFieldWithBothValues) {
   there.root = 3;
   there.codec = 4;
   EXPECT_EQ(difference(here, there), "root -1 here, 3 there; codec 0 here, 4 there");
+  there.options = 31;
+  EXPECT_THAT(difference(here, there),
+              HasSubstr("options (reduction, wire type, density, value type or shape) 0x0 here, 0x1f there"));
   there.kind = OpKind::kAllreduce;
   EXPECT_THAT(difference(here, there), HasSubstr("operation barrier here, allreduce there"));
 }

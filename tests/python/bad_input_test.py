@@ -2,14 +2,17 @@
 
 import contextlib
 import os
+import pathlib
+import shutil
 import subprocess
+import sys
 import time
 
 import pytest
 import torch
 import virga.torch as virga
 from models import batch, loss, mlp
-from ranks import environment, on, python, run
+from ranks import PACKAGE, environment, on, python, run
 
 LIMIT = 15  # seconds within which a rank hears what became of another
 
@@ -129,6 +132,29 @@ def test_a_wrong_environment_is_named(monkeypatch):
     assert not virga.is_initialized()
 
 
+def test_a_timeout_that_is_none_is_refused():
+    for name in ("meeting_timeout", "operation_timeout"):
+        for seconds in (float("inf"), float("nan"), 0, -1.0, 1e18):
+            with pytest.raises(virga.InvalidArgument, match=f"{name} is .*above 0 and at most 1000000"):
+                virga.init(**{name: seconds})
+        with pytest.raises(virga.InvalidArgument, match=f"{name} takes seconds as a number, not 'soon'"):
+            virga.init(**{name: "soon"})
+    with pytest.raises(virga.InvalidArgument, match="settings takes a dict.*not list"):
+        virga.init(settings=["lr"])
+    assert not virga.is_initialized()
+
+
+def longest_timeout():
+    virga.init(meeting_timeout=1e6, operation_timeout=1e6)
+    virga.barrier()
+    return "met"
+
+
+def test_the_longest_timeout_is_none_that_has_passed():
+    for rank in run("longest_timeout", 2, VIRGA_OPERATION_TIMEOUT_SECONDS=""):
+        assert rank.value == "met", rank
+
+
 def missing_rank():
     if os.environ["RANK"] == "1":
         return None
@@ -226,3 +252,14 @@ def test_an_import_alone_ends_quietly():
     done = subprocess.run(python("-c", code), env=environment(), timeout=60, capture_output=True, text=True,
                           check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "done\n", "")
+
+
+def test_a_package_without_its_library_says_what_to_do(tmp_path):
+    source = pathlib.Path(PACKAGE) / "virga"
+    shutil.copytree(source, tmp_path / "virga", ignore=shutil.ignore_patterns("_core*", "__pycache__"))
+    done = subprocess.run(python("-c", "import virga.torch"), env=environment(PYTHONPATH=str(tmp_path)), timeout=60,
+                          capture_output=True, text=True, check=False)
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    expected = (f"ImportError: Virga's library is not built for this Python ({version}): use build/release/python, "
+                "./dev python or pip install .")
+    assert done.returncode == 1 and done.stderr.endswith(expected + "\n"), done.stderr

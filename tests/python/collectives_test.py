@@ -1,9 +1,12 @@
 """Collectives on tensors: values, memory, types, groups, what is refused."""
 
+import os
+import re
+
 import pytest
 import torch
 import virga.torch as virga
-from ranks import on
+from ranks import on, run
 
 
 def mine(job, elements=1000, dtype=torch.float32, rank=None):
@@ -44,6 +47,21 @@ def test_tensors_that_are_not_contiguous(job):
     for rank, part in enumerate(gathered):
         assert torch.equal(part, mine(job, 12, rank=rank).view(3, 4).t())
     assert virga.reduce_scatter(mine(job, 12).view(3, 4).t()).numel() == 4
+
+
+@on(ranks=3)
+def test_tensors_that_are_conjugated_or_negated_only_in_name(job):
+    values, from_one = torch.complex(mine(job), mine(job)), torch.complex(mine(job, rank=1), mine(job, rank=1))
+    assert torch.equal(virga.broadcast(values.conj(), root=1), from_one.conj())
+    assert torch.equal(virga.broadcast(values.conj().imag, root=1), from_one.conj().imag)
+    conjugated = torch.complex(mine(job), mine(job)).conj()
+    virga.broadcast(conjugated, root=1, async_op=True).wait()
+    assert torch.equal(conjugated, from_one.conj())
+    assert torch.equal(virga.allgather(conjugated.resolve_conj().conj())[1], from_one)
+    negated = torch.complex(mine(job), mine(job)).conj().imag
+    assert negated.is_neg() and torch.equal(virga.allreduce(negated), -total(job))
+    negated = torch.complex(mine(job), mine(job)).conj().imag
+    assert torch.equal(virga.reduce_scatter(negated[:3]), -total(job)[job.rank:job.rank + 1])
 
 
 @on(ranks=3)
@@ -121,15 +139,15 @@ def test_a_strided_tensor_arrives_when_waited_for(job):
 
 @on(ranks=3)
 def test_groups(job):
-    pair = virga.new_group([2, 0])  # its order numbers the members
-    assert pair.size == 2 and 0 in pair and 1 not in pair
+    pair = virga.new_group([2, 0] if job.rank == 0 else [0, 2])  # sorted: no matter how it was given
+    assert pair.ranks == [0, 2] and pair.size == 2 and 0 in pair and 1 not in pair
     if job.rank in pair:
         assert torch.equal(virga.allreduce(mine(job), group=pair), total(job, ranks=(0, 2)))
         torch.testing.assert_close(virga.allreduce(mine(job), "mean", group=pair), total(job, ranks=(0, 2)) / 2)
-        assert virga.allgather(torch.tensor(job.rank), group=pair).tolist() == [2, 0]
+        assert virga.allgather(torch.tensor(job.rank), group=pair).tolist() == [0, 2]
         assert virga.broadcast(torch.tensor(job.rank), root=2, group=pair).item() == 2
         shard = virga.reduce_scatter(mine(job, 10), group=pair)
-        assert torch.equal(shard, total(job, 10, (0, 2))[(5 if job.rank == 0 else 0):][:5])
+        assert torch.equal(shard, total(job, 10, (0, 2))[(5 if job.rank == 2 else 0):][:5])
         residual = virga.Residual(100, group=pair)
         summed = virga.allreduce_sparse(mine(job, 100), residual, density=1.0, value_dtype="fp32")
         assert torch.equal(summed, total(job, 100, (0, 2)))
@@ -183,6 +201,20 @@ def test_what_is_refused_before_anything_is_sent(job):
         "known are fp32, fp16, bf16": lambda: virga.allreduce_sparse(whole, residual, value_dtype="fp8"),
         "takes a tensor": lambda: virga.broadcast([1.0]),
         "a tensor, not": lambda: virga.allgather(3),
+        "wire takes a text": lambda: virga.allreduce(whole, wire=torch.float16),
+        "value_dtype takes a text": lambda: virga.allreduce_sparse(whole, residual, value_dtype=torch.float16),
+        "density takes a number": lambda: virga.allreduce_sparse(whole, residual, "few"),
+        "unknown reduction 'None'": lambda: virga.allreduce(whole, op=None),
+        "root is a whole number, not 0.0": lambda: virga.broadcast(whole, 0.0),
+        "root is a whole number, not '0'": lambda: virga.broadcast(whole, "0"),
+        "a residual of -3 elements": lambda: virga.Residual(-3),
+        "elements of a residual is a whole number, not 'x'": lambda: virga.Residual("x"),
+        r"virga.new_group\(\) returns, not list": lambda: virga.allreduce(whole, group=[0, 1]),
+        r"virga.new_group\(\) returns, not int": lambda: virga.barrier(group=1),
+        "a member of a group is a whole number, not 'a'": lambda: virga.new_group(["a"]),
+        "list of ranks, not int": lambda: virga.new_group(1),
+        "allreduce takes a dense tensor": lambda: virga.allreduce(whole.to_sparse()),
+        "allgather takes a dense tensor": lambda: virga.allgather(whole.to_sparse()),
     }
     for message, call in refused.items():
         with pytest.raises(virga.InvalidArgument, match=message):
@@ -194,9 +226,36 @@ def test_what_is_refused_before_anything_is_sent(job):
     assert torch.equal(virga.allreduce(torch.ones(2)), torch.full((2,), 3.0)), "the job must live on"
 
 
+def disagree():
+    """What KIND says differs on rank 1; every rank returns what it heard."""
+    job = virga.init()
+    other = job.rank == 1
+    whole = torch.zeros(2, 6)
+    kinds = {
+        "gathered shape": lambda: virga.allgather(whole.t() if other else whole),
+        "gathered dtype": lambda: virga.allgather(whole.int() if other else whole),
+        "sent dtype": lambda: virga.broadcast(whole.int() if other else whole),
+        "reduction": lambda: virga.allreduce(whole, op="mean" if other else "sum"),
+        "root": lambda: virga.broadcast(whole, root=job.rank),
+    }
+    with pytest.raises(virga.Mismatch) as caught:
+        kinds[os.environ["KIND"]]()
+        virga.barrier()  # a root may have sent all it had before anybody could object
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["gathered shape", "gathered dtype", "sent dtype", "reduction", "root"])
+def test_what_members_disagree_on_is_noticed(kind):
+    expected = "root 0 here, 1 there|root 1 here, 0 there" if kind == "root" else (
+        r"options \(reduction, wire type, density, value type or shape\) 0x[0-9a-f]+ here, 0x[0-9a-f]+ there")
+    for rank in run("disagree", 2, KIND=kind):
+        assert rank.status == 0, rank
+        assert re.search(expected, rank.value), rank.value
+
+
 @on(ranks=4, hosts=2)
 def test_on_two_hosts(job):
-    assert job.hosts == 2 and job.local_world_size == 2 and job.host == job.rank // 2
+    assert job.hosts == 2 and job.local_rank == job.rank % 2 and job.local_world_size == 2 and job.host == job.rank // 2
     before = job.inter_host_bytes
     assert torch.equal(virga.allreduce(mine(job, 5000)), total(job, 5000))
     assert job.inter_host_bytes > before

@@ -1,6 +1,10 @@
 """What a replica tells: means, a trace, scalars, recall."""
 
 import json
+import logging
+import os
+import pathlib
+import shutil
 import sys
 
 import pytest
@@ -8,6 +12,8 @@ import torch
 import virga.torch as virga
 from models import batch, loss, mlp
 from ranks import on
+from virga.torch.observe import Observer
+from virga.torch.recall import RecallProbe
 
 
 def train(model, steps, rank):
@@ -114,6 +120,116 @@ def test_scalars_go_to_a_writer_every_so_many_steps(job):
     names = {name for name, _, step in writer.scalars if step == 4}
     assert {"virga/step_seconds", "virga/wait_seconds", "virga/density"} <= names
     assert all(isinstance(value, (int, float)) for _, value, _ in writer.scalars)
+    replica.close()
+
+
+@on(ranks=2)
+def test_what_can_not_be_written_is_said_at_the_call(job):
+    model = mlp()
+    replica = virga.Replica(model, strategy="allreduce")
+    path = f"{sys.argv[1]}/refused.{job.rank}.json"
+    for call, message in ((lambda: replica.trace(path, 0), "steps is 0"), (lambda: replica.trace(path, "3"), "'3'"),
+                          (lambda: replica.trace(None, 3), "path of a file, not NoneType"),
+                          (lambda: replica.log_to(path), "add_scalar.*not str"),
+                          (lambda: replica.log_to(Writer(), every=0), "every is 0")):
+        with pytest.raises(virga.InvalidArgument, match=message):
+            call()
+    assert not os.path.exists(path)
+    with pytest.raises(FileNotFoundError):
+        replica.trace(f"{sys.argv[1]}/no/such/folder/trace.json", 1)
+    train(model, 2, job.rank)
+    replica.log_to(None)  # logs no more
+    replica.close()
+
+
+@on(ranks=2)
+def test_a_trace_that_ends_early_has_the_steps_there_were(job):
+    model = mlp()
+    replica = virga.Replica(model, strategy="allreduce")
+    paths = [pathlib.Path(sys.argv[1]) / f"early.{job.rank}.{number}.json" for number in range(2)]
+    replica.trace(paths[0], steps=10)
+    train(model, 2, job.rank)
+    replica.trace(paths[1], steps=10)  # the first ends here
+    train(model, 3, job.rank)
+    replica._observer.close()
+    replica._observer.close()
+    replica.close()
+    assert [len(events_by_lane(path)["training", "wait"]) for path in paths] == [2, 3]
+
+
+class BrokenWriter:
+    def add_scalar(self, _name, _value, _step):
+        raise OSError("the disk is full")
+
+
+@on(ranks=2)
+def test_training_goes_on_if_a_file_or_a_writer_fails(job):
+    model = mlp()
+    replica = virga.Replica(model, strategy="allreduce")
+    folder = pathlib.Path(sys.argv[1]) / f"gone.{job.rank}"
+    folder.mkdir()
+    lines = []
+    handler = logging.Handler()
+    handler.emit = lambda record: lines.append(record.getMessage())
+    logging.getLogger("virga").addHandler(handler)
+    replica.log_to(BrokenWriter(), every=2)
+    replica.trace(folder / "trace.json", steps=2)
+    shutil.rmtree(folder)
+    replica.stats(reset=True)
+    train(model, 4, job.rank)
+    logging.getLogger("virga").removeHandler(handler)
+    assert len(lines) == 3 and "trace" in lines[0], lines
+    assert lines[1:] == [f"scalars of step {step} were not written: OSError: the disk is full" for step in (2, 4)]
+    stats = replica.stats()
+    assert stats["steps"] == 4 and all(parameter.grad is not None for parameter in model.parameters())
+    assert stats["step_seconds"] == pytest.approx(stats["compute_seconds"] + stats["wait_seconds"])
+    replica.close()
+
+
+@on(ranks=4, hosts=2)
+def test_bytes_of_a_measurement_are_told_apart(job):
+    model = mlp(6, 300, 3)
+    replica = virga.Replica(model, strategy="allreduce")
+    train(model, 1, job.rank)
+    replica.stats(reset=True)
+    train(model, 1, job.rank)
+    expected = replica.stats(reset=True)["inter_host_bytes"]
+    before = job.inter_host_bytes
+    replica.measure_recall()
+    train(model, 1, job.rank)
+    assert job.inter_host_bytes - before == 3 * expected, "the gradients, and two dense allreduces"
+    observer = Observer(replica)
+    probe = RecallProbe(job, replica._exchange, replica._flat, replica._slices)
+    probe.finish()
+    assert probe.bytes_sent == 2 * expected > 0
+    assert observer.stats(False)["inter_host_bytes"] == probe.bytes_sent
+    observer.discount(probe.bytes_sent)
+    assert observer.stats(False)["inter_host_bytes"] == 0
+    virga.allreduce(torch.ones(5000))
+    assert observer.stats(False)["inter_host_bytes"] > 0
+    observer.reset()
+    assert observer.stats(False)["inter_host_bytes"] == 0
+    replica.close()
+
+
+@on(ranks=2)
+def test_means_begin_anew(job):
+    model = mlp()
+    replica = virga.Replica(model, strategy="topk", density=0.1)
+    train(model, 2, job.rank)
+    replica._observer.reset()
+    stats = replica.stats()
+    assert stats["step_seconds"] == stats["wait_seconds"] == stats["select_seconds"] == 0 and stats["steps"] == 2
+    replica.close()
+
+
+@on(ranks=2)
+def test_recall_of_empty_parameters(job):
+    model = torch.nn.Linear(0, 3, bias=False)
+    replica = virga.Replica(model, strategy="topk", density=0.1)
+    replica.measure_recall()
+    model(torch.zeros(2, 0)).sum().backward()
+    assert replica.stats()["recall"] == 1 and replica.stats()["density_reached"] == 0
     replica.close()
 
 

@@ -15,13 +15,13 @@ from virga.errors import (Aborted, Cancelled, Corrupt, DeadlineExceeded, Error, 
                           PeerLost, ResourceExhausted, Unavailable)
 from virga.torch.collectives import (Group, Residual, Work, allgather, allreduce, allreduce_sparse, barrier, broadcast,
                                      new_group, reduce_scatter)
-from virga.torch.ddp import attach
+from virga.torch.ddp import Attached, attach
 from virga.torch.job import Job, init, is_initialized, shutdown, strategies
 from virga.torch.replica import Replica
 
 __all__ = [
-    "Aborted", "Cancelled", "Corrupt", "DeadlineExceeded", "Error", "Group", "InvalidArgument", "Job", "Mismatch",
-    "NonFinite", "PeerLost", "Replica", "Residual", "ResourceExhausted", "Unavailable", "Work", "allgather",
-    "allreduce", "allreduce_sparse", "attach", "barrier", "broadcast", "init", "is_initialized", "new_group",
-    "reduce_scatter", "shutdown", "strategies",
+    "Aborted", "Attached", "Cancelled", "Corrupt", "DeadlineExceeded", "Error", "Group", "InvalidArgument", "Job",
+    "Mismatch", "NonFinite", "PeerLost", "Replica", "Residual", "ResourceExhausted", "Unavailable", "Work",
+    "allgather", "allreduce", "allreduce_sparse", "attach", "barrier", "broadcast", "init", "is_initialized",
+    "new_group", "reduce_scatter", "shutdown", "strategies",
 ]

@@ -5,7 +5,8 @@ All ranks of a group call the same operations in the same order. ``async_op=True
 it the call waits. Floating-point reductions take float32.
 """
 
-from typing import List, Optional, Sequence, Union
+import operator
+from typing import Any, List, Literal, Optional, Sequence, Union, overload
 
 import torch
 
@@ -15,11 +16,14 @@ from virga.torch.job import current
 
 
 class Group:
-    """Some ranks of the job, in the order that numbers its members."""
+    """Some ranks of the job. ``ranks``: in ascending order, whatever order they were given in; it numbers the members.
+    """
 
     def __init__(self, ranks: Sequence[int]):
         job = current()
-        self.ranks: List[int] = [int(rank) for rank in ranks]
+        if not hasattr(ranks, "__iter__"):
+            raise invalid(f"a group needs a list of ranks, not {type(ranks).__name__}")
+        self.ranks: List[int] = sorted(_whole(rank, "a member of a group") for rank in ranks)
         if not self.ranks or len(set(self.ranks)) != len(self.ranks):
             raise invalid(f"a group needs ranks, each once; got {self.ranks}")
         if min(self.ranks) < 0 or max(self.ranks) >= job.world_size:
@@ -27,6 +31,7 @@ class Group:
 
     @property
     def size(self) -> int:
+        """How many members there are."""
         return len(self.ranks)
 
     def __contains__(self, rank: int) -> bool:
@@ -34,12 +39,14 @@ class Group:
 
 
 def new_group(ranks: Sequence[int]) -> Group:
-    """A group of these ranks. Nothing is sent: members need not agree beforehand. Raises ``InvalidArgument`` for ranks
-    that are not there or come twice."""
+    """A group of these ranks, which it sorts, as torch.distributed does: the lowest is member 0. Nothing is sent:
+    members need not agree beforehand. Raises ``InvalidArgument`` for ranks that are not there or come twice."""
     return Group(ranks)
 
 
 def _members(group: Optional[Group]) -> Optional[List[int]]:
+    if group is not None and not isinstance(group, Group):
+        raise invalid(f"group takes what virga.new_group() returns, not {type(group).__name__}")
     if group is not None and current().rank not in group:
         raise invalid(f"rank {current().rank} is not a member of the group {group.ranks}")
     return None if group is None else group.ranks
@@ -72,9 +79,10 @@ class Work:
 
 
 def stage(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory that the library can work on: the tensor itself, or a contiguous copy on the CPU."""
+    """Memory that the library can work on: the tensor itself, or a contiguous copy on the CPU. A tensor that is only
+    marked as conjugated or negated has other bytes than values, so it is copied, too."""
     if tensor.device.type == "cpu":
-        return tensor.detach().contiguous()
+        return tensor.detach().resolve_conj().resolve_neg().contiguous()
     staged = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=tensor.is_cuda)
     staged.copy_(tensor.detach())
     return staged
@@ -90,6 +98,8 @@ def _in_place(tensor: torch.Tensor, begin, async_op: bool) -> Union[torch.Tensor
 def _require_tensor(tensor: torch.Tensor, what: str) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise invalid(f"{what} takes a tensor, not {type(tensor).__name__}")
+    if tensor.layout != torch.strided:
+        raise invalid(f"{what} takes a dense tensor, not one of {tensor.layout}: give it tensor.to_dense()")
 
 
 def _require_float32(tensor: torch.Tensor, what: str) -> None:
@@ -102,10 +112,45 @@ def _bytes(tensor: torch.Tensor) -> int:
     return tensor.numel() * tensor.element_size()
 
 
+def _layout(tensor: torch.Tensor) -> str:
+    """What members must agree on beside the number of bytes."""
+    return f"{tensor.dtype} {list(tensor.shape)}"
+
+
+def _whole(value: Any, what: str) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise invalid(f"{what} is a whole number, not {value!r}") from None
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str):
+        raise invalid(f'{name} takes a text such as "fp16", not {value!r}')
+    return value
+
+
+def _number(value: Any, name: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise invalid(f"{name} takes a number, not {value!r}") from None
+
+
 def _mean(op: str) -> bool:
-    if op not in ("sum", "mean"):
+    if not isinstance(op, str) or op not in ("sum", "mean"):
         raise invalid(f"unknown reduction '{op}'; known are sum, mean")
     return op == "mean"
+
+
+@overload
+def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", group: Optional[Group] = None,
+              async_op: Literal[False] = False) -> torch.Tensor: ...
+
+
+@overload
+def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", group: Optional[Group] = None,
+              async_op: Literal[True]) -> Work: ...
 
 
 def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", group: Optional[Group] = None,
@@ -116,27 +161,51 @@ def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", grou
     or "fp16". Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members disagree.
     """
     _require_float32(tensor, "allreduce")
-    mean, members = _mean(op), _members(group)
+    mean, wire, members = _mean(op), _text(wire, "wire"), _members(group)
     core = current().core
     return _in_place(tensor, lambda t: core.allreduce(t.data_ptr(), t.numel(), mean, wire, members, t), async_op)
 
 
+@overload
+def broadcast(tensor: torch.Tensor, root: int = 0, *, group: Optional[Group] = None,
+              async_op: Literal[False] = False) -> torch.Tensor: ...
+
+
+@overload
+def broadcast(tensor: torch.Tensor, root: int = 0, *, group: Optional[Group] = None,
+              async_op: Literal[True]) -> Work: ...
+
+
 def broadcast(tensor: torch.Tensor, root: int = 0, *, group: Optional[Group] = None,
               async_op: bool = False) -> Union[torch.Tensor, Work]:
-    """In place: every member ends with the bytes of ``root`` (a rank of the job). Any dtype and shape, the same number
-    of bytes on all."""
+    """In place: every member ends with the values of ``root`` (a rank of the job). Any dtype and shape, the same dtype
+    and number of elements on all.
+
+    Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members disagree. A root may have sent all it
+    had before anybody could object; its next operation then raises what went wrong here.
+    """
     _require_tensor(tensor, "broadcast")
-    members = _members(group)
+    members, root = _members(group), _whole(root, "root")
     if root not in (range(current().world_size) if members is None else members):
         raise invalid(f"root {root} is not among the ranks that broadcast")
-    core = current().core
-    return _in_place(tensor, lambda t: core.broadcast(t.data_ptr(), _bytes(t), root, members, t), async_op)
+    core, dtype = current().core, str(tensor.dtype)
+    return _in_place(tensor, lambda t: core.broadcast(t.data_ptr(), _bytes(t), root, members, t, dtype), async_op)
+
+
+@overload
+def allgather(tensor: torch.Tensor, *, group: Optional[Group] = None,
+              async_op: Literal[False] = False) -> torch.Tensor: ...
+
+
+@overload
+def allgather(tensor: torch.Tensor, *, group: Optional[Group] = None, async_op: Literal[True]) -> Work: ...
 
 
 def allgather(tensor: torch.Tensor, *, group: Optional[Group] = None,
               async_op: bool = False) -> Union[torch.Tensor, Work]:
-    """Returns a tensor of shape [members, *tensor.shape]: those of all members in group order. Any dtype, the same
-    shape on all."""
+    """Returns a tensor of shape [members, *tensor.shape]: those of all members in the order of their ranks. Any
+    dtype and shape, the same on all. Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members
+    disagree."""
     _require_tensor(tensor, "allgather")
     members = _members(group)
     size = _size(group)
@@ -144,7 +213,7 @@ def allgather(tensor: torch.Tensor, *, group: Optional[Group] = None,
     result = tensor.new_empty((size, *tensor.shape))
     memory = stage(result)
     memory[me].copy_(tensor.detach())
-    core = current().core.allgather(memory.data_ptr(), [_bytes(tensor)] * size, members, memory)
+    core = current().core.allgather(memory.data_ptr(), [_bytes(tensor)] * size, members, memory, _layout(tensor))
     work = Work(core, result, memory if memory.data_ptr() != result.data_ptr() else None)
     return work if async_op else work.wait()
 
@@ -162,11 +231,20 @@ class _ScatteredWork(Work):
         return summed.view(-1)[self._range[0]:self._range[1]].clone().to(self._device)
 
 
+@overload
+def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None,
+                   async_op: Literal[False] = False) -> torch.Tensor: ...
+
+
+@overload
+def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None, async_op: Literal[True]) -> Work: ...
+
+
 def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None,
                    async_op: bool = False) -> Union[torch.Tensor, Work]:
     """Sums the members' tensors and returns this member's shard of the sum, flat. ``tensor``: float32, the same number
     of elements on all; shards are contiguous and differ by one element at most, the first ones are the larger. The
-    input is unchanged."""
+    input is unchanged. Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members disagree."""
     _require_float32(tensor, "reduce_scatter")
     members = _members(group)
     me = current().rank if members is None else members.index(current().rank)
@@ -179,17 +257,31 @@ def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None,
 
 
 def barrier(*, group: Optional[Group] = None) -> None:
-    """Returns when every member has called it."""
+    """Returns when every member has called it. Raises ``InvalidArgument`` on a rank that is no member,
+    ``DeadlineExceeded`` naming a rank that did not come, ``Mismatch`` if another one runs something else."""
     current().core.barrier(_members(group)).wait()
 
 
 class Residual:
-    """What a rank has selected against and not sent yet, for one vector of ``elements``; see ``allreduce_sparse``."""
+    """What a rank has selected against and not sent yet, for one vector of ``elements``; see ``allreduce_sparse``.
+    Raises ``InvalidArgument`` for a number of elements that is none, and on a rank that is no member of ``group``."""
 
     def __init__(self, elements: int, *, group: Optional[Group] = None):
-        self.elements = int(elements)
+        self.elements = _whole(elements, "the number of elements of a residual")
+        if self.elements < 0:
+            raise invalid(f"a residual of {self.elements} elements")
         self.group = group
         self._core = current().core.selector(self.elements, _members(group) is not None)
+
+
+@overload
+def allreduce_sparse(tensor: torch.Tensor, residual: Residual, density: float = 0.01, op: str = "sum", *,
+                     value_dtype: str = "fp16", async_op: Literal[False] = False) -> torch.Tensor: ...
+
+
+@overload
+def allreduce_sparse(tensor: torch.Tensor, residual: Residual, density: float = 0.01, op: str = "sum", *,
+                     value_dtype: str = "fp16", async_op: Literal[True]) -> Work: ...
 
 
 def allreduce_sparse(tensor: torch.Tensor, residual: Residual, density: float = 0.01, op: str = "sum", *,
@@ -199,15 +291,17 @@ def allreduce_sparse(tensor: torch.Tensor, residual: Residual, density: float = 
 
     Over the whole job selection is hierarchical (hitopk: dense inside machines, sparse between them); over
     ``residual.group`` every member selects by itself. ``tensor``: float32. ``density``: kept / all, in (0, 1].
-    ``value_dtype``: "fp32", "fp16" or "bf16".
+    ``value_dtype``: "fp32", "fp16" or "bf16". Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if
+    members disagree.
     """
     _require_float32(tensor, "allreduce_sparse")
     if not isinstance(residual, Residual):
         raise invalid("allreduce_sparse needs a virga.Residual: it holds what is not sent")
     if residual.elements != tensor.numel():
         raise invalid(f"a residual of {residual.elements} elements for a tensor of {tensor.numel()}")
+    density, value_dtype = _number(density, "density"), _text(value_dtype, "value_dtype")
     mean, members, core = _mean(op), _members(residual.group), current().core
     return _in_place(
         tensor,
-        lambda t: core.allreduce_sparse(t.data_ptr(), t.numel(), mean, float(density), value_dtype, residual._core,
+        lambda t: core.allreduce_sparse(t.data_ptr(), t.numel(), mean, density, value_dtype, residual._core,
                                         members, (t, residual)), async_op)

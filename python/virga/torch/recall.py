@@ -15,9 +15,11 @@ def copy_of(address: int, count: int) -> torch.Tensor:
 
 
 class RecallProbe:
-    """Watches one step of a replica. Costs a copy of the gradients and two dense allreduces of them."""
+    """Watches one step of a replica. Costs a copy of the gradients and two dense allreduces of them; ``bytes_sent`` is
+    what those have sent to other hosts."""
 
     def __init__(self, job: Any, exchange: Any, flat: torch.Tensor, slices: List[torch.Tensor]):
+        self.bytes_sent = 0
         self._job = job
         self._exchange = exchange
         self._flat = flat
@@ -37,8 +39,10 @@ class RecallProbe:
         """After the exchange, on all ranks. ``recall``: the share of the k largest elements of (mean gradient + all
         residuals), k by density and bucket, that reached the ranks in this step. ``density_reached``: the share of
         elements that are not zero in what reached them."""
+        bytes_before = self._job.inter_host_bytes
         self._allreduce(self._local, True)
         self._allreduce(self._residual, False)
+        self.bytes_sent = self._job.inter_host_bytes - bytes_before
         wanted = (self._local + self._residual).abs_()
         reached = self._flat != 0
         hits = asked = begin = 0
@@ -48,9 +52,9 @@ class RecallProbe:
             hits += int(reached[begin:begin + elements][exact].sum())
             asked += k
             begin += elements
+        if asked == 0:  # nothing but empty parameters: nothing is missing
+            return {"recall": 1.0, "density_reached": 0.0}
         return {"recall": hits / asked, "density_reached": float(reached.sum()) / self._flat.numel()}
 
     def _allreduce(self, tensor: torch.Tensor, mean: bool) -> None:
         self._job.core.allreduce(tensor.data_ptr(), tensor.numel(), mean, "fp32", None, tensor).wait()
-
-    bytes_sent = 0

@@ -34,13 +34,13 @@ Task<void> allgatherv_direct(Operation& op, unsigned phase, Group group, std::ve
   co_await when_all(std::move(parts), &op.scope());
 }
 
-Task<void> allgatherv(Comm& comm, Group group, std::vector<size_t> bytes, net::Buffer data) {
+Task<void> allgatherv(Comm& comm, Group group, std::vector<size_t> bytes, net::Buffer data, uint64_t layout) {
   require(bytes.size() == static_cast<size_t>(group.size()), "allgatherv got {} sizes for {} members", bytes.size(),
           group.size());
   const size_t sum = std::accumulate(bytes.begin(), bytes.end(), size_t{0});
   require(sum == data.bytes, "allgatherv's sizes add up to {} bytes, the buffer has {}", sum, data.bytes);
   cluster::OpDescriptor descriptor{net::OpKind::kAllgatherv, DType::kByte, data.bytes};
-  descriptor.options = hash_of(bytes);
+  descriptor.options = hash_of(bytes) ^ layout;
   return comm.perform(group, descriptor, [&](Operation& op) { return allgatherv_direct(op, 0, group, bytes, data); });
 }
 

@@ -30,9 +30,10 @@ Task<void> pass_on(Operation& op, Group group, pattern::Chain chain, net::Buffer
 
 }  // namespace
 
-Task<void> broadcast(Comm& comm, Group group, Rank root, net::Buffer data) {
+Task<void> broadcast(Comm& comm, Group group, Rank root, net::Buffer data, uint64_t layout) {
   require(group.contains(root), "broadcast from rank {}, which is no member of the group", root);
   cluster::OpDescriptor descriptor{net::OpKind::kBroadcast, DType::kByte, data.bytes, root};
+  descriptor.options = layout;
   const pattern::Chain chain{group.size(), group.member(root), group.member(comm.rank())};
   return comm.perform(group, descriptor, [&](Operation& op) { return pass_on(op, group, chain, data); });
 }
