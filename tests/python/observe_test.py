@@ -225,12 +225,13 @@ def test_means_begin_anew(job):
 
 @on(ranks=2)
 def test_recall_of_empty_parameters(job):
-    model = torch.nn.Linear(0, 3, bias=False)
-    replica = virga.Replica(model, strategy="topk", density=0.1)
-    replica.measure_recall()
-    model(torch.zeros(2, 0)).sum().backward()
-    assert replica.stats()["recall"] == 1 and replica.stats()["density_reached"] == 0
-    replica.close()
+    for strategy in ("topk", "hitopk", "allreduce"):
+        model = torch.nn.Linear(0, 3, bias=False)
+        replica = virga.Replica(model, strategy=strategy, density=0.1)
+        replica.measure_recall()
+        model(torch.zeros(2, 0)).sum().backward()
+        assert replica.stats()["recall"] == 1 and replica.stats()["density_reached"] == 0
+        replica.close()
 
 
 @on(ranks=2)
