@@ -51,17 +51,29 @@ def test_tensors_that_are_not_contiguous(job):
 
 @on(ranks=3)
 def test_tensors_that_are_conjugated_or_negated_only_in_name(job):
-    values, from_one = torch.complex(mine(job), mine(job)), torch.complex(mine(job, rank=1), mine(job, rank=1))
-    assert torch.equal(virga.broadcast(values.conj(), root=1), from_one.conj())
-    assert torch.equal(virga.broadcast(values.conj().imag, root=1), from_one.conj().imag)
-    conjugated = torch.complex(mine(job), mine(job)).conj()
-    virga.broadcast(conjugated, root=1, async_op=True).wait()
-    assert torch.equal(conjugated, from_one.conj())
-    assert torch.equal(virga.allgather(conjugated.resolve_conj().conj())[1], from_one)
-    negated = torch.complex(mine(job), mine(job)).conj().imag
-    assert negated.is_neg() and torch.equal(virga.allreduce(negated), -total(job))
-    negated = torch.complex(mine(job), mine(job)).conj().imag
-    assert torch.equal(virga.reduce_scatter(negated[:3]), -total(job)[job.rank:job.rank + 1])
+    """On rank 1 they are; elsewhere bytes are values."""
+
+    def conjugated():
+        lazy = torch.complex(mine(job), mine(job)).conj()
+        return lazy if job.rank == 1 else lazy.resolve_conj()
+
+    def negated():
+        lazy = torch.complex(mine(job), mine(job)).conj().imag
+        assert lazy.is_neg()
+        return lazy if job.rank == 1 else lazy.resolve_neg()
+
+    from_0 = torch.complex(mine(job, rank=0), -mine(job, rank=0))
+    from_1 = torch.complex(mine(job, rank=1), -mine(job, rank=1))
+    assert torch.equal(virga.broadcast(conjugated(), root=1), from_1)
+    received = conjugated()
+    virga.broadcast(received, root=0, async_op=True).wait()
+    assert torch.equal(received, from_0)
+    assert torch.equal(virga.allgather(conjugated())[1], from_1)
+    assert torch.equal(virga.broadcast(negated(), root=1), -mine(job, rank=1))
+    assert torch.equal(virga.allreduce(negated()), -total(job))
+    assert torch.equal(virga.reduce_scatter(negated()[:3]), -total(job)[job.rank:job.rank + 1])
+    summed = virga.allreduce_sparse(negated(), virga.Residual(1000), 1.0, value_dtype="fp32")
+    assert torch.equal(summed, -total(job))
 
 
 @on(ranks=3)

@@ -42,9 +42,8 @@ class Observer:
         self._steps, self._bytes_before = 0, bytes_so_far
 
     def discount(self, bytes_sent: int) -> None:
-        """What was just sent to other hosts (a measurement), and the time since the last step, are no step's."""
+        """What was just sent to other hosts is no step's but a measurement's."""
         self._bytes_before += bytes_sent
-        self._last_end = time.monotonic()
 
     def wait_begins(self) -> None:
         self._wait_begin = time.monotonic()
