@@ -15,7 +15,8 @@ import lab
 
 SETTINGS = {"momentum 0.5": ["--lr", "1.0", "--momentum", "0.5"],
             "momentum 0.9": ["--lr", "0.2", "--momentum", "0.9"],
-            "adam": ["--optimizer", "adam", "--lr", "0.003"]}
+            "adam": ["--optimizer", "adam", "--lr", "0.003", "--momentum", "0.9"],
+            "adam without momentum": ["--optimizer", "adam", "--lr", "0.003", "--momentum", "0"]}
 CASES = {"dense": ["--strategy", "allreduce"],
          "hitopk 1 %": ["--strategy", "hitopk", "--density", "0.01"]}
 SEEDS = (1, 2, 3)

@@ -113,7 +113,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--warmup-steps", type=int, default=50, help="of linear warm-up of the learning rate")
     parser.add_argument("--optimizer", choices=["sgd", "adam"], default="sgd")
     parser.add_argument("--lr", type=float, default=1.0, help="adam wants less: 0.003")
-    parser.add_argument("--momentum", type=float, default=0.5, help="of sgd")
+    parser.add_argument("--momentum", type=float, default=0.5, help="of adam: beta 1; sparse gradients want less")
     parser.add_argument("--clip", type=float, default=1.0, help="bound of the norm of the mean gradient")
     parser.add_argument("--seed", type=int, default=1, help="of initial values and windows")
     parser.add_argument("--threads", type=int, default=0, help="for computing; 0: as torch chooses")
@@ -131,7 +131,7 @@ def main() -> None:
     train, validation = text[:len(text) * 9 // 10], text[len(text) * 9 // 10:]
     model = CharTransformer(characters, options.context, options.width, options.heads, options.layers)
     if options.optimizer == "adam":
-        optimizer = torch.optim.Adam(model.parameters(), lr=options.lr)
+        optimizer = torch.optim.Adam(model.parameters(), lr=options.lr, betas=(options.momentum, 0.999))
     else:
         optimizer = torch.optim.SGD(model.parameters(), lr=options.lr, momentum=options.momentum)
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / options.warmup_steps))
