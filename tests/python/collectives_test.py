@@ -242,6 +242,7 @@ def disagree():
     """What KIND says differs on rank 1; every rank returns what it heard."""
     job = virga.init()
     other = job.rank == 1
+    virga.barrier()  # all have come before one leaves
     whole = torch.zeros(2, 6)
     kinds = {
         "gathered shape": lambda: virga.allgather(whole.t() if other else whole),
