@@ -117,6 +117,23 @@ def test_ranks_that_do_different_things_are_told():
         assert "broadcast" in rank.value[1] and "allreduce" in rank.value[1], rank
 
 
+def roots_differ():
+    """All send and nobody receives: the shared memory between ranks is full when the job ends."""
+    job = virga.init()
+    virga.barrier()
+    with pytest.raises(virga.Error) as caught:
+        virga.broadcast(torch.ones(3_000_000), root=job.rank)
+        virga.barrier()
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("repetition", range(4))
+def test_a_job_that_fails_with_much_in_flight_ends_without_a_crash(repetition):
+    ranks = run("roots_differ", 4)
+    assert [rank.status for rank in ranks] == [0] * 4, (repetition, ranks)
+    assert all("root" in rank.value for rank in ranks), ranks
+
+
 # ---- Ctrl-C ----------------------------------------------------------------------------------------------------------
 
 

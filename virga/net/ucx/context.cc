@@ -1,5 +1,6 @@
 #include "virga/net/ucx/context.h"
 
+#include <mutex>
 #include <sched.h>
 
 #include "virga/net/ucx/status.h"
@@ -33,6 +34,14 @@ ucp_context_h open_context(const Context::Options& options) {
   return context;
 }
 
+// Where tools that look for leaks see it.
+void keep_for_ever(ucp_worker_h worker, ucp_context_h context) {
+  static std::mutex mutex;
+  static auto& kept = *new std::vector<std::pair<ucp_worker_h, ucp_context_h>>;
+  std::lock_guard lock(mutex);
+  kept.emplace_back(worker, context);
+}
+
 }  // namespace
 
 Context::Context(const Options& options) : errors_(options.errors), context_(open_context(options)) {
@@ -47,8 +56,12 @@ Context::Context(const Options& options) : errors_(options.errors), context_(ope
 }
 
 Context::~Context() {
-  ucp_worker_destroy(worker_);
-  ucp_cleanup(context_);
+  if (abandoned_) {
+    keep_for_ever(worker_, context_);
+  } else {
+    ucp_worker_destroy(worker_);
+    ucp_cleanup(context_);
+  }
 }
 
 std::string Context::address() const {

@@ -39,11 +39,16 @@ class Context {
   void halt() { halted_ = true; }
   bool halted() const { return halted_; }
 
+  // The worker is not destroyed but stays with the process, with its memory and some ten descriptors: for one that may
+  // have half-wired a connection to a peer that takes no more, where UCX 1.13 asserts and so ends the process.
+  void abandon() { abandoned_ = true; }
+
  private:
   const ucp_err_handling_mode_t errors_;
   ucp_context_h context_ = nullptr;
   ucp_worker_h worker_ = nullptr;
   bool halted_ = false;
+  bool abandoned_ = false;
   int fruitless_ = 0;  // polls in vain while it could not sleep
 };
 

@@ -92,8 +92,7 @@ void UcxTransport::halt_inside_host(const Error& reason) {
 UcxTransport::~UcxTransport() {
   leave_together({this});
   loop_.remove_source(*this);
-  // What UCX still holds here belongs to a halted context or to a peer that answered nothing; it
-  // goes with its worker.
+  // What UCX still holds here belongs to a halted context or to a peer that answered nothing.
   for (Peer& peer : peers_) quarantine(peer);
 }
 
@@ -102,6 +101,14 @@ void UcxTransport::leave_together(const std::vector<UcxTransport*>& transports) 
   const bool flushed = settle(transports);
   for (UcxTransport* transport : transports) transport->close_endpoints(flushed);
   settle(transports);
+  for (UcxTransport* transport : transports) transport->abandon_unfinished();
+}
+
+void UcxTransport::abandon_unfinished() {
+  const auto unfinished = [this](Peer& peer) {
+    return peer.context == &inside_host_ && (inside_host_.halted() || !peer.endpoint.settled());
+  };
+  if (std::any_of(peers_.begin(), peers_.end(), unfinished)) inside_host_.abandon();
 }
 
 // The goodbye lets peers that go on take the end of the connection for what it is.

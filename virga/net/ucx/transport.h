@@ -113,6 +113,7 @@ class UcxTransport final : public Transport, public Source, private Receiver {
 
   void say_goodbye();
   void close_endpoints(bool flushed);
+  void abandon_unfinished();
   bool settled();
   static bool settle(const std::vector<UcxTransport*>& transports);
   void quarantine(Peer& peer);
