@@ -6,41 +6,24 @@ namespace virga::kernel {
 
 #if defined(__x86_64__)
 
+template <class Table>
+static const Table& of_active_isa(const Table& scalar, const Table& avx2, const Table& avx512) {
+  switch (active_isa()) {
+    case Isa::kAvx512:
+      return avx512;
+    case Isa::kAvx2:
+      return avx2;
+    case Isa::kScalar:
+      break;
+  }
+  return scalar;
+}
+
 const ElementwiseTable& elementwise_table() {
-  switch (active_isa()) {
-    case Isa::kAvx512:
-      return kElementwiseAvx512;
-    case Isa::kAvx2:
-      return kElementwiseAvx2;
-    case Isa::kScalar:
-      break;
-  }
-  return kElementwiseScalar;
+  return of_active_isa(kElementwiseScalar, kElementwiseAvx2, kElementwiseAvx512);
 }
-
-const SelectTable& select_table() {
-  switch (active_isa()) {
-    case Isa::kAvx512:
-      return kSelectAvx512;
-    case Isa::kAvx2:
-      return kSelectAvx2;
-    case Isa::kScalar:
-      break;
-  }
-  return kSelectScalar;
-}
-
-const ReduceTable& reduce_table() {
-  switch (active_isa()) {
-    case Isa::kAvx512:
-      return kReduceAvx512;
-    case Isa::kAvx2:
-      return kReduceAvx2;
-    case Isa::kScalar:
-      break;
-  }
-  return kReduceScalar;
-}
+const SelectTable& select_table() { return of_active_isa(kSelectScalar, kSelectAvx2, kSelectAvx512); }
+const ReduceTable& reduce_table() { return of_active_isa(kReduceScalar, kReduceAvx2, kReduceAvx512); }
 
 #else
 
