@@ -8,7 +8,7 @@
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/allreduce/ring.h"
 #include "virga/collective/barrier/dissemination.h"
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 #include "virga/collective/reduce_scatter/direct.h"
 #include "virga/collective/sparse_allreduce/flat.h"
 #include "virga/collective/sparse_allreduce/hitopk.h"

@@ -1,6 +1,7 @@
 #include <cstring>
 #include <functional>
 #include <gtest/gtest.h>
+#include <set>
 
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allgather/direct.h"
@@ -8,7 +9,7 @@
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/allreduce/ring.h"
 #include "virga/collective/barrier/dissemination.h"
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 #include "virga/collective/reduce_scatter/direct.h"
 
 #include "collective/reference.h"
@@ -118,13 +119,19 @@ TEST_P(EveryLayout, AllgatherCollectsShards) {
                  });
 }
 
-TEST_P(EveryLayout, BroadcastFromEveryRoot) {
-  for (Rank root = 0; root < layout().ranks(); ++root) {
-    for_every_size(
-        [&](Comm& comm, FloatVector data) { return broadcast(comm, comm.topology().world(), root, data.buffer()); },
-        [&](const Vectors& before, const Vectors& after) {
-          for (const auto& result : after) expect_same_bits(result, before[root], "broadcast");
-        });
+TEST_P(EveryLayout, EveryBroadcast) {
+  const Rank last = layout().ranks() - 1;
+  for (const BroadcastAlgorithm* algorithm : broadcast_algorithms()) {
+    SCOPED_TRACE(algorithm->name);
+    for (Rank root : std::set<Rank>{0, last / 2, last}) {
+      for_every_size(
+          [&](Comm& comm, FloatVector data) {
+            return broadcast(comm, comm.topology().world(), root, data.buffer(), algorithm->name);
+          },
+          [&](const Vectors& before, const Vectors& after) {
+            for (const auto& result : after) expect_same_bits(result, before[root], "broadcast");
+          });
+    }
   }
 }
 

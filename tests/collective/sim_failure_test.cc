@@ -4,7 +4,7 @@
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/barrier/dissemination.h"
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 
 #include "collective/reference.h"
 

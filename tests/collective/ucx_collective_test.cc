@@ -6,7 +6,7 @@
 #include "virga/collective/allreduce/hierarchical.h"
 #include "virga/collective/allreduce/ring.h"
 #include "virga/collective/barrier/dissemination.h"
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 #include "virga/collective/sparse_allreduce/hitopk.h"
 #include "virga/runtime/task_group.h"
 

@@ -3,6 +3,7 @@
 
 #include "virga/pattern/ring.h"
 #include "virga/pattern/shards.h"
+#include "virga/pattern/tree.h"
 
 namespace virga::pattern {
 namespace {
@@ -21,6 +22,36 @@ TEST(Shards, CoverEveryElementOnceAndDifferByOneAtMost) {
       EXPECT_EQ(end, elements);
       EXPECT_LE(largest - smallest, 1u);
     }
+  }
+}
+
+TEST(BinomialTree, SubtreesAreRangesThatChildrenShareOut) {
+  for (int size = 1; size <= 70; ++size) {
+    const BinomialTree tree{size};
+    EXPECT_EQ(tree.end(0), size);
+    for (int distance = 0; distance < size; ++distance) {
+      int end = tree.end(distance);  // children come from the back, so the last one begins right behind their parent
+      for (int child : tree.children(distance)) {
+        EXPECT_EQ(tree.parent(child), distance);
+        EXPECT_EQ(tree.end(child), end);
+        end = child;
+      }
+      EXPECT_EQ(end, distance + 1);
+    }
+  }
+}
+
+TEST(BinomialTree, NobodyIsFartherFromTheRootThanItsDepth) {
+  for (int size = 1; size <= 70; ++size) {
+    const BinomialTree tree{size};
+    int deepest = 0;
+    for (int distance = 0; distance < size; ++distance) {
+      int edges = 0;
+      for (int at = distance; at > 0; at = tree.parent(at)) ++edges;
+      deepest = std::max(deepest, edges);
+    }
+    EXPECT_LE(deepest, tree.depth());
+    EXPECT_LT(1 << tree.depth(), 2 * size);
   }
 }
 

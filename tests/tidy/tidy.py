@@ -172,9 +172,13 @@ def await_with_braces(source, _):
                 break
 
 
+# virga/collective/OPERATION/OPERATION.cc chooses among the algorithms, which are the other files there.
+ALGORITHM = r"virga/collective/([^/]+)/(?!\1\.cc)[^/]+\.cc"
+
+
 def costs(source, _):
     """An algorithm's file opens with what it does and what it costs."""
-    if not re.fullmatch(r"virga/collective/[^/]+/[^/]+\.cc", source.path):
+    if not re.fullmatch(ALGORITHM, source.path):
         return
     block = []
     for line in source.lines:
@@ -263,7 +267,7 @@ def documents(tree):
     """docs/algorithms.md describes every algorithm, and what documents name or link to is there."""
     described = tree.text_of("docs/algorithms.md")
     for source in tree.sources:
-        is_algorithm = re.fullmatch(r"virga/collective/[^/]+/[^/]+\.cc", source.path)
+        is_algorithm = re.fullmatch(ALGORITHM, source.path)
         if is_algorithm and source.path not in described:
             yield source.path, 1, "docs/algorithms.md does not describe it"
         for number, line in enumerate(source.lines if source.path.endswith(".md") else [], 1):

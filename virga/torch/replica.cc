@@ -5,7 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include "virga/base/hash.h"
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 
 namespace virga::train {
 namespace {

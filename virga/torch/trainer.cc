@@ -7,7 +7,7 @@
 #include <thread>
 #include <torch/torch.h>
 
-#include "virga/collective/broadcast/chain.h"
+#include "virga/collective/broadcast/broadcast.h"
 #include "virga/data/dataset.h"
 #include "virga/data/sampler.h"
 #include "virga/runtime/clock.h"

@@ -5,36 +5,41 @@
 // until the epoch fails or the deadline passes. Source: the pipelined chain, textbook; "linear pipelining" in Wang et
 // al., CLUSTER 2016.
 
-#include "virga/collective/broadcast/chain.h"
+#include <algorithm>
 
+#include "virga/collective/broadcast/broadcast.h"
 #include "virga/pattern/ring.h"
 
 namespace virga::collective {
 namespace {
-
-constexpr size_t kSliceBytes = size_t{256} << 10;
 
 Task<void> pass_slice(Operation& op, Group group, pattern::Chain chain, net::Buffer slice, uint64_t chunk) {
   if (!chain.first()) co_await op.receive(group.rank(chain.previous()), chunk, slice);
   if (!chain.last()) co_await op.send(group.rank(chain.next()), chunk, slice);
 }
 
-Task<void> pass_on(Operation& op, Group group, pattern::Chain chain, net::Buffer data) {
+Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
+  const pattern::Chain chain{group.size(), group.member(root), group.member(op.comm().rank())};
   const auto lane = [&](size_t i) {
-    const pattern::Range range = pattern::slice(data.bytes, i, kSliceBytes);
+    const pattern::Range range = pattern::slice(data.bytes, i, kBroadcastSliceBytes);
     const net::Buffer slice = data.part(range.begin, range.size());
     return pass_slice(op, group, chain, slice, chunk_number(0, i, 0));
   };
-  co_await run_lanes(pattern::slice_count(data.bytes, kSliceBytes), kLanes, op.scope(), lane);
+  co_await run_lanes(pattern::slice_count(data.bytes, kBroadcastSliceBytes), kLanes, op.scope(), lane);
+}
+
+Sent sent(size_t bytes, int members, int distance) {
+  if (distance == members - 1) return {};
+  return {bytes, pattern::slice_count(bytes, kBroadcastSliceBytes)};
+}
+
+double seconds(size_t bytes, int members, const LinkFigures& link) {
+  const double slices = static_cast<double>(std::max<size_t>(pattern::slice_count(bytes, kBroadcastSliceBytes), 1));
+  return (members - 2 + slices) * link.seconds(static_cast<double>(bytes) / slices);
 }
 
 }  // namespace
 
-Task<void> broadcast(Comm& comm, Group group, Rank root, net::Buffer data) {
-  require(group.contains(root), "broadcast from rank {}, which is no member of the group", root);
-  cluster::OpDescriptor descriptor{net::OpKind::kBroadcast, DType::kByte, data.bytes, root};
-  const pattern::Chain chain{group.size(), group.member(root), group.member(comm.rank())};
-  return comm.perform(group, descriptor, [&](Operation& op) { return pass_on(op, group, chain, data); });
-}
+const BroadcastAlgorithm broadcast_chain{"chain", "pipelined along a chain", run, sent, seconds};
 
 }  // namespace virga::collective

@@ -1,0 +1,45 @@
+// Broadcast down a binomial tree, in slices.
+//
+// A member passes each slice that comes from its parent to its children, the one with the largest subtree first.
+// Rounds ceil(log2 n); bytes S for each child, of which the root has ceil(log2 n); memory none. A lost peer: those
+// below it wait until the epoch fails or the deadline passes. Source: textbook; "minimum spanning tree" in Chan et al.,
+// "Collective communication: theory, practice, and experience", 2007.
+
+#include "virga/collective/broadcast/broadcast.h"
+#include "virga/pattern/tree.h"
+
+namespace virga::collective {
+namespace {
+
+Task<void> pass_slice(Operation& op, Group group, int root, int distance, net::Buffer slice, uint64_t chunk) {
+  const pattern::BinomialTree tree{group.size()};
+  const auto rank_at = [&](int where) { return group.rank((root + where) % group.size()); };
+  if (distance > 0) co_await op.receive(rank_at(tree.parent(distance)), chunk, slice);
+  for (int child : tree.children(distance)) co_await op.send(rank_at(child), chunk, slice);
+}
+
+Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
+  const int first = group.member(root);
+  const int distance = (group.member(op.comm().rank()) - first + group.size()) % group.size();
+  const auto lane = [&](size_t i) {
+    const pattern::Range range = pattern::slice(data.bytes, i, kBroadcastSliceBytes);
+    return pass_slice(op, group, first, distance, data.part(range.begin, range.size()), chunk_number(0, i, 0));
+  };
+  co_await run_lanes(pattern::slice_count(data.bytes, kBroadcastSliceBytes), kLanes, op.scope(), lane);
+}
+
+Sent sent(size_t bytes, int members, int distance) {
+  const uint64_t children = pattern::BinomialTree{members}.children(distance).size();
+  return {children * bytes, children * pattern::slice_count(bytes, kBroadcastSliceBytes)};
+}
+
+// The root's link is the busiest.
+double seconds(size_t bytes, int members, const LinkFigures& link) {
+  return pattern::BinomialTree{members}.depth() * link.seconds(static_cast<double>(bytes));
+}
+
+}  // namespace
+
+const BroadcastAlgorithm broadcast_binomial{"binomial", "down a binomial tree", run, sent, seconds};
+
+}  // namespace virga::collective

@@ -1,0 +1,106 @@
+// Broadcast by scattering shards and gathering them everywhere.
+//
+//   1  down a binomial tree: the member at distance d behind the root gets the shards of its subtree, keeps shard d and
+//      passes the others on
+//   2  around a ring, n-1 steps: every member passes on the shard that came last
+//
+// Rounds ceil(log2 n) + n-1; bytes at most 2(n-1)/n S per member: in step 1 the shards of its children's subtrees, the
+// root (n-1)/n S; in step 2 all shards but that of the next member. Memory none. A lost peer: in step 1 those below it,
+// in step 2 those behind it wait until the epoch fails or the deadline passes. Source: van de Geijn; Chan et al.,
+// "Collective communication: theory, practice, and experience", 2007.
+
+#include "virga/collective/broadcast/broadcast.h"
+#include "virga/pattern/ring.h"
+#include "virga/pattern/tree.h"
+#include "virga/runtime/task_group.h"
+
+namespace virga::collective {
+namespace {
+
+enum Phase : unsigned { kScatter = 0, kGather = 1 };
+
+// The bytes of shards [begin, end).
+pattern::Range shards(size_t bytes, int count, int begin, int end) {
+  return {pattern::shard(bytes, count, begin).begin, pattern::shard(bytes, count, end - 1).end};
+}
+
+struct Member {
+  Operation& op;
+  Group group;
+  int root;
+  int distance;
+  net::Buffer data;
+
+  int size() const { return group.size(); }
+  Rank rank_at(int where) const { return group.rank((root + where) % size()); }
+  net::Buffer part(int begin, int end) const {
+    const pattern::Range range = shards(data.bytes, size(), begin, end);
+    return data.part(range.begin, range.size());
+  }
+};
+
+// A subtree's shards from parent to child, in slices. Both number them alike.
+Task<void> hand_down(Member& member, int child) {
+  const net::Buffer all = member.part(child, pattern::BinomialTree{member.size()}.end(child));
+  const auto lane = [&](size_t i) {
+    const pattern::Range range = pattern::slice(all.bytes, i, kBroadcastSliceBytes);
+    const net::Buffer slice = all.part(range.begin, range.size());
+    const uint64_t chunk = chunk_number(kScatter, i, 0);
+    if (child != member.distance) return member.op.send(member.rank_at(child), chunk, slice);
+    return member.op.receive(member.rank_at(pattern::BinomialTree{member.size()}.parent(child)), chunk, slice);
+  };
+  co_await run_lanes(pattern::slice_count(all.bytes, kBroadcastSliceBytes), kLanes, member.op.scope(), lane);
+}
+
+Task<void> gather(Member& member) {
+  const pattern::Ring ring{member.size(), member.distance};
+  for (int step = 0; step + 1 < ring.size; ++step) {
+    const net::Buffer out = member.part(ring.gather_send(step), ring.gather_send(step) + 1);
+    const net::Buffer in = member.part(ring.gather_receive(step), ring.gather_receive(step) + 1);
+    const uint64_t chunk = chunk_number(kGather, 0, static_cast<unsigned>(step));
+    std::vector<Task<void>> both;
+    if (out.bytes > 0) both.push_back(member.op.send(member.rank_at(ring.next()), chunk, out));
+    if (in.bytes > 0) both.push_back(member.op.receive(member.rank_at(ring.previous()), chunk, in));
+    co_await when_all(std::move(both), &member.op.scope());
+  }
+}
+
+Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
+  const int first = group.member(root), size = group.size();
+  const int distance = (group.member(op.comm().rank()) - first + size) % size;
+  Member member{op, std::move(group), first, distance, data};
+  if (distance > 0) co_await hand_down(member, distance);
+  for (int child : pattern::BinomialTree{size}.children(distance)) co_await hand_down(member, child);
+  co_await gather(member);
+}
+
+Sent sent(size_t bytes, int members, int distance) {
+  Sent sum;
+  const pattern::BinomialTree tree{members};
+  for (int child : tree.children(distance)) {
+    const size_t part = shards(bytes, members, child, tree.end(child)).size();
+    sum.bytes += part;
+    sum.messages += pattern::slice_count(part, kBroadcastSliceBytes);
+  }
+  const pattern::Ring ring{members, distance};
+  for (int step = 0; step + 1 < members; ++step) {
+    const size_t part = pattern::shard(bytes, members, ring.gather_send(step)).size();
+    sum.bytes += part;
+    sum.messages += part > 0 ? 1 : 0;
+  }
+  return sum;
+}
+
+double seconds(size_t bytes, int members, const LinkFigures& link) {
+  const double shard = static_cast<double>(bytes) / members;
+  const double scatter =
+      pattern::BinomialTree{members}.depth() * link.latency_seconds + (members - 1) * shard / link.bytes_per_second;
+  return scatter + (members - 1) * link.seconds(shard);
+}
+
+}  // namespace
+
+const BroadcastAlgorithm broadcast_scatter_allgather{
+    "scatter_allgather", "shards down a binomial tree, then around a ring", run, sent, seconds};
+
+}  // namespace virga::collective
