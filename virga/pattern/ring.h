@@ -23,13 +23,16 @@ struct Ring {
   int wrap(int segment) const { return ((segment % size) + size) % size; }
 };
 
+// How far a member of a group of `size` is behind the root, counted around the group.
+inline int distance_behind(int root, int member, int size) { return (member - root + size) % size; }
+
 // The chain: from the root around the ring; member at distance d receives from distance d-1 and sends to d+1.
 struct Chain {
   int size;
   int root;
   int member;
 
-  int distance() const { return (member - root + size) % size; }
+  int distance() const { return distance_behind(root, member, size); }
   bool first() const { return distance() == 0; }
   bool last() const { return distance() == size - 1; }
   int next() const { return (member + 1) % size; }

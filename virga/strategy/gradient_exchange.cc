@@ -64,8 +64,9 @@ std::string_view to_string(NonFinitePolicy policy) {
 GradientExchange::GradientExchange(cluster::Job& job, std::vector<Parameter> parameters, std::span<float> gradients,
                                    ExchangeOptions options)
     : job_(job), parameters_(std::move(parameters)), gradients_(gradients), options_(std::move(options)) {
-  agree();
-  agree_on_number();
+  agree();  // throws on all ranks or on none, so that all count alike
+  static std::atomic<uint64_t> count = 0;
+  number_ = ++count;
   agree_on_plan();
   strategy_ = make_strategy();
   begin_step();
@@ -92,12 +93,7 @@ void GradientExchange::agree() {
   job_.require_equal("non-finite policy", std::string(to_string(options_.non_finite)));
 }
 
-// Rank 0 counts. Two replicas may have buckets of equal shape, and ranks may complete them in different orders.
-void GradientExchange::agree_on_number() {
-  static std::atomic<uint64_t> count = 0;
-  number_ = job_.exchange("exchange number", job_.rank() == 0 ? std::to_string(++count) : "")[0];
-}
-
+// Two replicas may have buckets of equal shape, and ranks may complete them in different orders.
 uint64_t GradientExchange::purpose(size_t bucket) const { return fnv1a(fmt::format("{} {}", number_, bucket)); }
 
 // Readiness is a matter of timing, so the plan is rank 0's, whatever the others would have planned.

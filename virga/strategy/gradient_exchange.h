@@ -96,7 +96,6 @@ class GradientExchange {
 
  private:
   void agree();
-  void agree_on_number();
   void agree_on_plan();
   uint64_t purpose(size_t bucket) const;
   std::unique_ptr<Strategy> make_strategy() const;
@@ -118,7 +117,7 @@ class GradientExchange {
   const std::vector<Parameter> parameters_;
   const std::span<float> gradients_;
   ExchangeOptions options_;
-  std::string number_;  // among the exchanges of this job
+  uint64_t number_ = 0;  // among the exchanges of this process; the same on all ranks, which make them together
   plan::BucketPlan plan_;
   std::unique_ptr<Strategy> strategy_;
   std::vector<size_t> bucket_of_;  // by parameter

@@ -66,6 +66,7 @@ class Replica:
         self._parameters: List[Tuple[str, torch.nn.Parameter]] = [
             (name, parameter) for name, parameter in model.named_parameters() if parameter.requires_grad]
         _check(model, self._parameters, optimizer)
+        self._known = {id(parameter) for _, parameter in self._parameters}
         _agree_on_model(self._job, model)
         self._job.require_equal("replica options", f"sync_buffers={sync_buffers} scaler={scaler is not None}")
         self._allocate()
@@ -132,10 +133,9 @@ class Replica:
         if self._flat.data_ptr() != self._address:
             raise invalid("the gradients have been moved to shared memory (share_memory(), or a queue between "
                           "processes took one): make the Replica afterwards, or send a clone()")
-        known = {id(parameter) for _, parameter in self._parameters}
-        if all(id(parameter) in known for parameter in self._model.parameters() if parameter.requires_grad):
+        if all(id(parameter) in self._known for parameter in self._model.parameters() if parameter.requires_grad):
             return
-        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in known]
+        new = [name for name, p in self._model.named_parameters() if p.requires_grad and id(p) not in self._known]
         raise invalid(f"parameter '{new[0]}' is trained now and was not when this Replica was made: close() it and "
                       "make a new one")
 
@@ -416,7 +416,7 @@ def _check_arguments(model, optimizer, bucket_bytes) -> None:
 def _check(model, parameters, optimizer) -> None:
     if not parameters:
         raise invalid("the model has no trainable parameter")
-    taken = {id(parameter) for other in _open_replicas for _, parameter in other._parameters}
+    taken = set().union(*(other._known for other in _open_replicas))
     for name, parameter in parameters:
         if not parameter.dtype.is_floating_point:
             raise invalid(f"parameter '{name}' is {parameter.dtype}; only real floating point can be trained")

@@ -6,6 +6,7 @@
 // "Collective communication: theory, practice, and experience", 2007.
 
 #include "virga/collective/broadcast/broadcast.h"
+#include "virga/pattern/ring.h"
 #include "virga/pattern/tree.h"
 
 namespace virga::collective {
@@ -20,7 +21,7 @@ Task<void> pass_slice(Operation& op, Group group, int root, int distance, net::B
 
 Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
   const int first = group.member(root);
-  const int distance = (group.member(op.comm().rank()) - first + group.size()) % group.size();
+  const int distance = pattern::distance_behind(first, group.member(op.comm().rank()), group.size());
   const auto lane = [&](size_t i) {
     const pattern::Range range = pattern::slice(data.bytes, i, kBroadcastSliceBytes);
     return pass_slice(op, group, first, distance, data.part(range.begin, range.size()), chunk_number(0, i, 0));
@@ -40,6 +41,6 @@ double seconds(size_t bytes, int members, const LinkFigures& link) {
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_binomial{"binomial", "down a binomial tree", run, sent, seconds};
+const BroadcastAlgorithm broadcast_binomial{"binomial", run, sent, seconds};
 
 }  // namespace virga::collective

@@ -11,7 +11,6 @@ namespace virga::collective {
 // One way to broadcast. Members are told by their distance behind the root, counted around the group.
 struct BroadcastAlgorithm {
   std::string_view name;
-  std::string_view description;
   Task<void> (*run)(Operation& op, Group group, Rank root, net::Buffer data);
   Sent (*sent)(size_t bytes, int members, int distance);
   double (*seconds)(size_t bytes, int members, const LinkFigures& link);  // members >= 2, one a host

@@ -40,6 +40,6 @@ double seconds(size_t bytes, int members, const LinkFigures& link) {
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_chain{"chain", "pipelined along a chain", run, sent, seconds};
+const BroadcastAlgorithm broadcast_chain{"chain", run, sent, seconds};
 
 }  // namespace virga::collective

@@ -67,7 +67,7 @@ Task<void> gather(Member& member) {
 
 Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
   const int first = group.member(root), size = group.size();
-  const int distance = (group.member(op.comm().rank()) - first + size) % size;
+  const int distance = pattern::distance_behind(first, group.member(op.comm().rank()), size);
   Member member{op, std::move(group), first, distance, data};
   if (distance > 0) co_await hand_down(member, distance);
   for (int child : pattern::BinomialTree{size}.children(distance)) co_await hand_down(member, child);
@@ -100,7 +100,6 @@ double seconds(size_t bytes, int members, const LinkFigures& link) {
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_scatter_allgather{
-    "scatter_allgather", "shards down a binomial tree, then around a ring", run, sent, seconds};
+const BroadcastAlgorithm broadcast_scatter_allgather{"scatter_allgather", run, sent, seconds};
 
 }  // namespace virga::collective
