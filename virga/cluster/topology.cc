@@ -30,6 +30,12 @@ Group Topology::world() const {
   return Group(std::move(ranks));
 }
 
+Topology Topology::of(const Group& group) const {
+  std::vector<std::string> hosts;
+  for (Rank rank : group.ranks()) hosts.push_back(std::to_string(host_of(rank)));
+  return Topology(hosts);
+}
+
 Group Topology::across_hosts(int local_index) const {
   require(local_index >= 0 && local_index < owners_, "local index {} does not exist on every host ({} do)", local_index,
           owners_);

@@ -25,6 +25,8 @@ class Topology {
   int owners_per_host() const { return owners_; }
 
   Group world() const;
+  // The same for the members of a group, told by their position in it.
+  Topology of(const Group& group) const;
   Group same_host(Rank rank) const { return Group(ranks_of_[host_of_[rank]]); }
   // The ranks with one local index, one a host, in host order. Only for local_index < owners_per_host().
   Group across_hosts(int local_index) const;

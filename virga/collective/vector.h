@@ -40,6 +40,13 @@ inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
 // have not begun when one fails never begin.
 Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane);
 
+// Calls body(elements, how often) for the slices of a vector: the whole ones together, then what is left.
+template <class Body>
+void for_equal_slices(size_t elements, size_t slice, Body body) {
+  if (elements >= slice) body(slice, elements / slice);
+  if (elements % slice > 0) body(elements % slice, size_t{1});
+}
+
 constexpr size_t kLanes = 4;  // slices of one operation that are under way together
 
 }  // namespace virga::collective

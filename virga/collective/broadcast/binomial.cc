@@ -29,18 +29,22 @@ Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
   co_await run_lanes(pattern::slice_count(data.bytes, kBroadcastSliceBytes), kLanes, op.scope(), lane);
 }
 
-Sent sent(size_t bytes, int members, int distance) {
-  const uint64_t children = pattern::BinomialTree{members}.children(distance).size();
-  return {children * bytes, children * pattern::slice_count(bytes, kBroadcastSliceBytes)};
-}
-
-// The root's link is the busiest.
-double seconds(size_t bytes, int members, const LinkFigures& link) {
-  return pattern::BinomialTree{members}.depth() * link.seconds(static_cast<double>(bytes));
+// Round r: those that have it already send to the child that is r-th from them.
+void charge(size_t bytes, int members, int root, Ledger& ledger) {
+  const pattern::BinomialTree tree{members};
+  for_equal_slices(bytes, kBroadcastSliceBytes, [&](size_t length, size_t count) {
+    ledger.slice(count);
+    for (int step = 1 << tree.depth() >> 1; step > 0; step /= 2) {
+      ledger.round();
+      for (int parent = 0; parent + step < members; parent += 2 * step) {
+        ledger.send((root + parent) % members, (root + parent + step) % members, length);
+      }
+    }
+  });
 }
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_binomial{"binomial", run, sent, seconds};
+const BroadcastAlgorithm broadcast_binomial{"binomial", run, charge};
 
 }  // namespace virga::collective

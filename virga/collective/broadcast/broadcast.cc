@@ -2,8 +2,6 @@
 
 #include "virga/collective/broadcast/broadcast.h"
 
-#include <algorithm>
-
 #include "virga/base/hash.h"
 
 namespace virga::collective {
@@ -29,18 +27,27 @@ const std::vector<const BroadcastAlgorithm*>& broadcast_algorithms() {
   return algorithms;
 }
 
-const BroadcastAlgorithm& choose_broadcast(size_t bytes, int members, const LinkFigures& link) {
-  const auto& all = broadcast_algorithms();
-  if (members < 2) return *all[0];
-  return **std::min_element(all.begin(), all.end(), [&](const BroadcastAlgorithm* a, const BroadcastAlgorithm* b) {
-    return a->seconds(bytes, members, link) < b->seconds(bytes, members, link);
-  });
+const BroadcastAlgorithm& choose_broadcast(size_t bytes, const cluster::Topology& layout, int root,
+                                           const Figures& figures) {
+  const BroadcastAlgorithm* best = nullptr;
+  double least = 0;
+  for (const BroadcastAlgorithm* algorithm : broadcast_algorithms()) {
+    Ledger ledger(layout, figures);
+    algorithm->charge(bytes, layout.world_size(), root, ledger);
+    const double seconds = ledger.seconds();
+    if (best == nullptr || seconds < least) {
+      best = algorithm;
+      least = seconds;
+    }
+  }
+  return *best;
 }
 
 Task<void> broadcast(Comm& comm, Group group, Rank root, net::Buffer data, std::string_view algorithm) {
   require(group.contains(root), "broadcast from rank {}, which is no member of the group", root);
   const BroadcastAlgorithm& chosen =
-      algorithm.empty() ? choose_broadcast(data.bytes, group.size(), kOrdinaryLink) : find(algorithm);
+      algorithm.empty() ? choose_broadcast(data.bytes, comm.topology().of(group), group.member(root), kOrdinaryFigures)
+                        : find(algorithm);
   cluster::OpDescriptor descriptor{net::OpKind::kBroadcast, DType::kByte, data.bytes, root};
   descriptor.options = fnv1a(chosen.name);
   return comm.perform(group, descriptor, [&](Operation& op) { return chosen.run(op, group, root, data); });

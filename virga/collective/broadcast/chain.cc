@@ -5,8 +5,6 @@
 // until the epoch fails or the deadline passes. Source: the pipelined chain, textbook; "linear pipelining" in Wang et
 // al., CLUSTER 2016.
 
-#include <algorithm>
-
 #include "virga/collective/broadcast/broadcast.h"
 #include "virga/pattern/ring.h"
 
@@ -28,18 +26,18 @@ Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
   co_await run_lanes(pattern::slice_count(data.bytes, kBroadcastSliceBytes), kLanes, op.scope(), lane);
 }
 
-Sent sent(size_t bytes, int members, int distance) {
-  if (distance == members - 1) return {};
-  return {bytes, pattern::slice_count(bytes, kBroadcastSliceBytes)};
-}
-
-double seconds(size_t bytes, int members, const LinkFigures& link) {
-  const double slices = static_cast<double>(std::max<size_t>(pattern::slice_count(bytes, kBroadcastSliceBytes), 1));
-  return (members - 2 + slices) * link.seconds(static_cast<double>(bytes) / slices);
+void charge(size_t bytes, int members, int root, Ledger& ledger) {
+  for_equal_slices(bytes, kBroadcastSliceBytes, [&](size_t length, size_t count) {
+    ledger.slice(count);
+    for (int distance = 0; distance + 1 < members; ++distance) {
+      ledger.round();
+      ledger.send((root + distance) % members, (root + distance + 1) % members, length);
+    }
+  });
 }
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_chain{"chain", run, sent, seconds};
+const BroadcastAlgorithm broadcast_chain{"chain", run, charge};
 
 }  // namespace virga::collective

@@ -74,32 +74,35 @@ Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
   co_await gather(member);
 }
 
-Sent sent(size_t bytes, int members, int distance) {
-  Sent sum;
+void charge_scatter(size_t bytes, int members, int root, Ledger& ledger) {
   const pattern::BinomialTree tree{members};
-  for (int child : tree.children(distance)) {
-    const size_t part = shards(bytes, members, child, tree.end(child)).size();
-    sum.bytes += part;
-    sum.messages += pattern::slice_count(part, kBroadcastSliceBytes);
+  ledger.phase();
+  for (int step = 1 << tree.depth() >> 1; step > 0; step /= 2) {
+    ledger.round();
+    for (int parent = 0; parent + step < members; parent += 2 * step) {
+      const int child = parent + step;
+      const size_t part = shards(bytes, members, child, tree.end(child)).size();
+      ledger.send((root + parent) % members, (root + child) % members, part,
+                  pattern::slice_count(part, kBroadcastSliceBytes));
+    }
   }
-  const pattern::Ring ring{members, distance};
-  for (int step = 0; step + 1 < members; ++step) {
-    const size_t part = pattern::shard(bytes, members, ring.gather_send(step)).size();
-    sum.bytes += part;
-    sum.messages += part > 0 ? 1 : 0;
-  }
-  return sum;
 }
 
-double seconds(size_t bytes, int members, const LinkFigures& link) {
-  const double shard = static_cast<double>(bytes) / members;
-  const double scatter =
-      pattern::BinomialTree{members}.depth() * link.latency_seconds + (members - 1) * shard / link.bytes_per_second;
-  return scatter + (members - 1) * link.seconds(shard);
+void charge(size_t bytes, int members, int root, Ledger& ledger) {
+  charge_scatter(bytes, members, root, ledger);
+  ledger.phase();
+  for (int step = 0; step + 1 < members; ++step) {
+    ledger.round();
+    for (int distance = 0; distance < members; ++distance) {
+      const pattern::Ring ring{members, distance};
+      const size_t part = pattern::shard(bytes, members, ring.gather_send(step)).size();
+      ledger.send((root + distance) % members, (root + ring.next()) % members, part, part > 0 ? 1 : 0);
+    }
+  }
 }
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_scatter_allgather{"scatter_allgather", run, sent, seconds};
+const BroadcastAlgorithm broadcast_scatter_allgather{"scatter_allgather", run, charge};
 
 }  // namespace virga::collective
