@@ -15,7 +15,7 @@ if(TARGET virga_torch)
 endif()
 
 install(TARGETS virga RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-install(DIRECTORY virga DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY virga DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h" PATTERN "collectives.def")
 
 configure_package_config_file(cmake/VirgaConfig.cmake.in ${CMAKE_BINARY_DIR}/VirgaConfig.cmake
                               INSTALL_DESTINATION ${PACKAGE_DIR})

@@ -4,14 +4,12 @@
 #include <pybind11/stl.h>
 
 #include "virga/base/hash.h"
-#include "virga/collective/allgatherv/direct.h"
-#include "virga/collective/allreduce/hierarchical.h"
-#include "virga/collective/allreduce/ring.h"
-#include "virga/collective/barrier/dissemination.h"
+#include "virga/collective/allgather/allgather.h"
+#include "virga/collective/allreduce/allreduce.h"
+#include "virga/collective/barrier/barrier.h"
 #include "virga/collective/broadcast/broadcast.h"
-#include "virga/collective/reduce_scatter/direct.h"
-#include "virga/collective/sparse_allreduce/flat.h"
-#include "virga/collective/sparse_allreduce/hitopk.h"
+#include "virga/collective/reduce_scatter/reduce_scatter.h"
+#include "virga/collective/sparse_allreduce/sparse_allreduce.h"
 #include "virga/runtime/wait.h"
 #include "virga/strategy/strategy.h"
 
@@ -21,7 +19,8 @@ namespace virga::python {
 namespace {
 
 using collective::Comm;
-using collective::FloatVector;
+using collective::Reduction;
+using collective::Vector;
 using Members = std::optional<std::vector<Rank>>;  // none: all ranks
 
 cluster::Group group_of(const Comm& comm, const Members& members) {
@@ -32,7 +31,9 @@ cluster::Group group_of(const Comm& comm, const Members& members) {
   return group;
 }
 
-FloatVector floats(uintptr_t address, size_t elements) { return {reinterpret_cast<float*>(address), elements}; }
+Vector floats(uintptr_t address, size_t elements) {
+  return {reinterpret_cast<void*>(address), elements, DType::kFloat32};
+}
 net::Buffer bytes_at(uintptr_t address, size_t bytes) { return {reinterpret_cast<std::byte*>(address), bytes}; }
 
 // By which ranks notice that the same number of bytes is another tensor. No text: nothing to agree on.
@@ -72,24 +73,20 @@ std::unique_ptr<Work> start(const JobHandle& job, py::object memory, Start begin
 std::unique_ptr<Work> allreduce(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
                                 const std::string& wire, const Members& members, py::object memory) {
   const DType wire_dtype = strategy::parse_value_dtype(wire);
-  const size_t world = members ? members->size() : static_cast<size_t>((*job)->world_size());
-  const collective::AllreduceOptions options(mean ? 1.0f / static_cast<float>(world) : 1.0f, wire_dtype);
+  const collective::AllreduceOptions options(mean ? Reduction::kAverage : Reduction::kSum, wire_dtype, "hierarchical");
   return start(job, std::move(memory), [=](Comm& comm) {
-    return members ? collective::allreduce_ring(comm, group_of(comm, members), floats(address, elements), options)
-                   : collective::allreduce_hierarchical(comm, floats(address, elements), options);
+    return collective::allreduce(comm, group_of(comm, members), floats(address, elements), options);
   });
 }
 
 std::unique_ptr<Work> allreduce_sparse(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
                                        double density, const std::string& value_dtype, collective::Selector& selector,
                                        const Members& members, py::object memory) {
-  const size_t world = members ? members->size() : static_cast<size_t>((*job)->world_size());
   const collective::SparseOptions options(density, strategy::parse_value_dtype(value_dtype),
-                                          mean ? 1.0f / static_cast<float>(world) : 1.0f);
+                                          mean ? Reduction::kAverage : Reduction::kSum);
   return start(job, std::move(memory), [=, &selector](Comm& comm) {
-    const FloatVector data = floats(address, elements);
-    return members ? collective::sparse_allreduce_flat(comm, group_of(comm, members), data, options, selector)
-                   : collective::sparse_allreduce_hitopk(comm, data, options, selector);
+    return collective::sparse_allreduce(comm, group_of(comm, members), floats(address, elements), options, selector,
+                                        members ? "flat" : "hitopk");
   });
 }
 
@@ -107,7 +104,7 @@ std::unique_ptr<Work> allgather(const JobHandle& job, uintptr_t address, const s
   for (size_t count : bytes) total += count;
   return start(job, std::move(memory), [=, layout = layout_hash(layout)](Comm& comm) {
     const Comm::Purpose same(comm, layout);
-    return collective::allgatherv(comm, group_of(comm, members), bytes, bytes_at(address, total));
+    return collective::allgather(comm, group_of(comm, members), bytes_at(address, total), bytes);
   });
 }
 
@@ -148,7 +145,7 @@ void wait_or_interrupt(const JobHandle& job, std::future<void>& future) {
 
 std::unique_ptr<collective::Selector> make_selector(const JobHandle& job, size_t elements, bool whole) {
   if (whole) return std::make_unique<collective::Selector>(elements);
-  const auto range = collective::hitopk_residual_range((*job)->topology(), (*job)->rank(), elements);
+  const auto range = collective::residual_range("hitopk", (*job)->topology(), (*job)->rank(), elements);
   return std::make_unique<collective::Selector>(range.size());
 }
 

@@ -31,10 +31,11 @@ inline size_t part_of(size_t n, size_t parts, size_t element) {
   return part;
 }
 
-constexpr size_t kSlice = 262144;
+constexpr size_t kSlice = 262144;  // elements
+constexpr size_t kSliceBytes = kSlice * sizeof(float);
 
-// Ring over `members` vectors of one length.
-inline std::vector<float> ring(const Vectors& members, float scale, bool half) {
+// Ring over `members` vectors of one length: the sum of all, divided by `divisor`.
+inline std::vector<float> ring(const Vectors& members, int divisor, bool half) {
   const size_t n = members.size(), elements = members[0].size();
   std::vector<float> result(elements);
   for (size_t e = 0; e < elements; ++e) {
@@ -45,11 +46,11 @@ inline std::vector<float> ring(const Vectors& members, float scale, bool half) {
     float sum = 0;
     for (size_t step = 1; step <= n; ++step) {
       float x = members[(segment + step) % n][e];
-      if (half && scale != 1.0f) x *= scale;
+      if (half && divisor > 1) x *= 1.0f / static_cast<float>(divisor);
       sum = step == 1 ? x : sum + x;
       if (half) sum = round(sum);
     }
-    result[e] = half || scale == 1.0f ? sum : sum * scale;
+    result[e] = half ? sum : sum / static_cast<float>(divisor);
   }
   return result;
 }
@@ -63,7 +64,7 @@ inline std::vector<float> sum_in_order(const Vectors& members) {
 }
 
 // ranks_per_host: the layout; ranks are numbered host by host.
-inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, float scale,
+inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, int divisor,
                                        bool half) {
   Vectors hosts;
   size_t rank = 0, owners = ranks_per_host[0];
@@ -78,7 +79,7 @@ inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<i
     const size_t begin = cut(elements, owners, owner), end = cut(elements, owners, owner + 1);
     Vectors shards;
     for (const auto& host : hosts) shards.emplace_back(host.begin() + begin, host.begin() + end);
-    const std::vector<float> shard = ring(shards, scale, half);
+    const std::vector<float> shard = ring(shards, divisor, half);
     std::copy(shard.begin(), shard.end(), result.begin() + begin);
   }
   return result;

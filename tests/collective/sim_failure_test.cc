@@ -2,9 +2,16 @@
 #include <tuple>
 
 #include "virga/cluster/sim_job.h"
-#include "virga/collective/allreduce/hierarchical.h"
-#include "virga/collective/barrier/dissemination.h"
+#include "virga/collective/allgather/allgather.h"
+#include "virga/collective/allreduce/allreduce.h"
+#include "virga/collective/alltoall/alltoall.h"
+#include "virga/collective/barrier/barrier.h"
 #include "virga/collective/broadcast/broadcast.h"
+#include "virga/collective/gather/gather.h"
+#include "virga/collective/neighbor_exchange/neighbor_exchange.h"
+#include "virga/collective/reduce/reduce.h"
+#include "virga/collective/reduce_scatter/reduce_scatter.h"
+#include "virga/collective/scatter/scatter.h"
 
 #include "collective/reference.h"
 
@@ -13,6 +20,10 @@ namespace {
 
 using cluster::SimJob;
 using namespace std::chrono_literals;
+
+Task<void> allreduce_hierarchical(Comm& comm, std::vector<float>& data) {
+  return allreduce(comm, comm.topology().world(), std::span(data), {Reduction::kSum, "hierarchical"});
+}
 
 net::sim::Options four_by_two(uint64_t seed) {
   net::sim::Options options;
@@ -23,7 +34,7 @@ net::sim::Options four_by_two(uint64_t seed) {
 
 // Repeats allreduces until one fails.
 Task<void> reduce_for_ever(Comm& comm, std::vector<float>& data) {
-  while (true) co_await allreduce_hierarchical(comm, FloatVector(std::span(data)), AllreduceOptions());
+  while (true) co_await allreduce_hierarchical(comm, data);
 }
 
 enum class Fault { kKill, kPause, kCut };
@@ -71,7 +82,7 @@ TEST(Disagreement, OperationsForDifferentPurposesDoNotMix) {
   auto first = reference::random_vectors(8, 1000, 1), second = reference::random_vectors(8, 1000, 2);
   const auto begin = [](Comm& comm, uint64_t purpose, std::vector<float>& data) {
     const Comm::Purpose mine(comm, purpose);
-    return allreduce_hierarchical(comm, FloatVector(std::span(data)), AllreduceOptions());
+    return allreduce_hierarchical(comm, data);
   };
   const auto outcomes = job.run([&](Comm& comm) -> Task<void> {
     const uint64_t crossed = comm.rank() == 3 ? 1 : 0;
@@ -90,9 +101,7 @@ TEST(Disagreement, DifferentSizesNameTheDifferenceOnEveryRank) {
   SimJob job(four_by_two(1));
   auto data = reference::random_vectors(8, 1000, 1);
   data[5].resize(999);
-  const auto outcomes = job.run([&](Comm& comm) {
-    return allreduce_hierarchical(comm, FloatVector(std::span(data[comm.rank()])), AllreduceOptions());
-  });
+  const auto outcomes = job.run([&](Comm& comm) { return allreduce_hierarchical(comm, data[comm.rank()]); });
   for (const auto& outcome : outcomes) {
     ASSERT_TRUE(outcome.has_value());
     EXPECT_EQ(outcome->code(), ErrorCode::kMismatch);
@@ -104,9 +113,8 @@ TEST(Disagreement, DifferentOperationsAndRoots) {
   SimJob job(four_by_two(1));
   auto data = reference::random_vectors(8, 1000, 1);
   const auto outcomes = job.run([&](Comm& comm) {
-    const FloatVector mine{std::span(data[comm.rank()])};
-    if (comm.rank() == 6) return broadcast(comm, comm.topology().world(), 0, mine.buffer());
-    return allreduce_hierarchical(comm, mine, AllreduceOptions());
+    if (comm.rank() == 6) return broadcast(comm, comm.topology().world(), 0, std::span(data[comm.rank()]));
+    return allreduce_hierarchical(comm, data[comm.rank()]);
   });
   for (const auto& outcome : outcomes) {
     ASSERT_TRUE(outcome.has_value());
@@ -116,8 +124,8 @@ TEST(Disagreement, DifferentOperationsAndRoots) {
   SimJob roots(four_by_two(2));
   // A root may have sent all it had before anybody could object; the next operation tells it.
   const auto split = roots.run([&](Comm& comm) -> Task<void> {
-    const FloatVector mine{std::span(data[comm.rank()])};
-    co_await broadcast(comm, comm.topology().world(), comm.rank() < 4 ? 0 : 3, mine.buffer());
+    const Vector mine(std::span(data[comm.rank()]));
+    co_await broadcast(comm, comm.topology().world(), comm.rank() < 4 ? 0 : 3, mine, "chain");
     co_await barrier(comm, comm.topology().world());
   });
   for (const auto& outcome : split) {
@@ -134,7 +142,7 @@ TEST(Disagreement, ARankThatNeverComesIsNamedAtTheDeadline) {
   const auto outcomes = job.run([&](Comm& comm) -> Task<void> {
     comm.set_timeout(5s);
     if (comm.rank() == 1) co_return;
-    co_await allreduce_hierarchical(comm, FloatVector(std::span(data[0])), AllreduceOptions());
+    co_await allreduce_hierarchical(comm, data[0]);
   });
   ASSERT_TRUE(outcomes[0].has_value());
   EXPECT_EQ(outcomes[0]->code(), ErrorCode::kDeadlineExceeded);
@@ -148,12 +156,30 @@ TEST(WrongUse, ThrowsBeforeAnythingIsSent) {
   SimJob job(options);
   std::vector<float> data(10);
   Comm& comm = job.comm(0);
-  const FloatVector vector{std::span(data)};
-  EXPECT_THROW(std::ignore = broadcast(comm, comm.topology().world(), 7, vector.buffer()), Error);
-  EXPECT_THROW(std::ignore = allreduce_ring(comm, Group({1}), vector, AllreduceOptions()), Error);
-  EXPECT_THROW(std::ignore = allreduce_ring(comm, Group({7, 0}), vector, AllreduceOptions()), Error);
-  EXPECT_THROW(std::ignore = allreduce_ring(comm, comm.topology().world(), vector, AllreduceOptions(1, DType::kInt64)),
-               Error);
+  const Vector vector{std::span(data)}, bytes{nullptr, 40, DType::kByte};
+  const Group world = comm.topology().world();
+  const auto refused = [](auto call) { EXPECT_THROW(std::ignore = call(), Error); };
+  refused([&] { return broadcast(comm, world, 7, vector); });
+  refused([&] { return reduce(comm, world, 7, vector, vector); });
+  refused([&] { return gather(comm, world, 7, vector, vector); });
+  refused([&] { return scatter(comm, world, 7, vector, vector); });
+  refused([&] { return allreduce(comm, Group({1}), vector); });
+  refused([&] { return allreduce(comm, Group({7, 0}), vector); });
+  refused([&] { return allreduce(comm, world, vector, {Reduction::kSum, DType::kInt64}); });
+  refused([&] { return allreduce(comm, world, vector, {Reduction::kMax, DType::kFloat16}); });
+  refused([&] { return allreduce(comm, world, bytes); });
+  refused([&] { return reduce_scatter(comm, world, bytes); });
+  refused([&] { return reduce(comm, world, 0, vector, bytes); });
+  refused([&] { return allgather(comm, world, vector, {4, 4}); });
+  refused([&] { return allgather(comm, world, vector, {10}); });
+  refused([&] { return allgather(comm, world, vector, {SIZE_MAX, 11}); });
+  refused([&] { return gather(comm, world, 0, vector, vector); });  // the result has room for one part of two
+  refused([&] { return alltoall(comm, world, vector, vector, {{1, 2}, {3}}); });
+  refused([&] { return alltoall(comm, world, vector, vector, {{5, 4}, {5, 5}}); });
+  refused([&] { return neighbor_exchange(comm, world, vector, vector, {{0}, {0}}); });
+  refused([&] { return neighbor_exchange(comm, world, vector, vector, {{1, 1}, {0}}); });
+  refused([&] { return neighbor_exchange(comm, world, vector, vector, {{2}, {0}}); });
+  refused([&] { return allreduce(comm, world, vector, {Reduction::kSum, Choice("ring", 100)}); });
   EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
 }
 

@@ -7,8 +7,7 @@
 #include <tuple>
 
 #include "virga/cluster/sim_job.h"
-#include "virga/collective/sparse_allreduce/flat.h"
-#include "virga/collective/sparse_allreduce/hitopk.h"
+#include "virga/collective/sparse_allreduce/sparse_allreduce.h"
 
 #include "collective/reference.h"
 
@@ -17,6 +16,11 @@ namespace {
 
 using cluster::SimJob;
 using reference::Vectors;
+
+Task<void> exchange(Comm& comm, std::vector<float>& data, SparseOptions options, Selector& selector,
+                    std::string_view algorithm) {
+  return sparse_allreduce(comm, comm.topology().world(), std::span(data), options, selector, algorithm);
+}
 
 float rounded(float x, DType dtype) {
   if (dtype == DType::kFloat16) return half_to_float(float_to_half(std::clamp(x, -65504.0f, 65504.0f)));
@@ -60,6 +64,7 @@ std::vector<int> flat_layout(int ranks) { return std::vector<int>(ranks, 1); }
 std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>& ranks_per_host, Vectors& residuals,
                                     const SparseOptions& options) {
   const size_t elements = ranks[0].size();
+  const float scale = options.reduction == Reduction::kAverage ? 1.0f / static_cast<float>(ranks.size()) : 1.0f;
   const size_t owners = *std::min_element(ranks_per_host.begin(), ranks_per_host.end());
   Vectors hosts;
   size_t rank = 0;
@@ -74,7 +79,7 @@ std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>
     for (size_t host = 0; host < hosts.size(); ++host) {
       std::vector<float> shard(hosts[host].begin() + begin, hosts[host].begin() + end);
       std::vector<float> residual(residuals[host].begin() + begin, residuals[host].begin() + end);
-      sent.push_back(select(residual, shard, options.scale, options.density, options.value_dtype));
+      sent.push_back(select(residual, shard, scale, options.density, options.value_dtype));
       std::copy(residual.begin(), residual.end(), residuals[host].begin() + begin);
     }
     const auto sum = sum_from_zero(sent);
@@ -114,19 +119,18 @@ TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
       for (size_t elements : {0, 1, 5, 3001, 70'000}) {
         if (elements == 70'000 && density != 0.01) continue;
         SCOPED_TRACE(fmt::format("{} density {} elements {}", to_string(dtype), density, elements));
-        const SparseOptions options(density, dtype, 1.0f / static_cast<float>(ranks()));
+        const SparseOptions options(density, dtype, Reduction::kAverage);
         SimJob job(world(layout(), elements));
         std::vector<Selector> selectors;
         for (Rank r = 0; r < ranks(); ++r) {
-          selectors.emplace_back(hitopk_residual_range(job.comm(r).topology(), r, elements).size());
+          selectors.emplace_back(residual_range("hitopk", job.comm(r).topology(), r, elements).size());
         }
         Vectors residuals(layout().size(), std::vector<float>(elements));
         for (int step = 0; step < 3; ++step) {
           const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
           Vectors results = gradients;
           job.run_or_throw([&](Comm& comm) {
-            const FloatVector data{std::span(results[comm.rank()])};
-            return sparse_allreduce_hitopk(comm, data, options, selectors[comm.rank()]);
+            return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "hitopk");
           });
           const auto expected = hitopk_reference(gradients, layout(), residuals, options);
           for (const auto& result : results) expect_same(result, expected);
@@ -138,7 +142,7 @@ TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
 
 TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
   const size_t elements = 5003;
-  const SparseOptions options(0.01, DType::kFloat16, 1.0f / static_cast<float>(ranks()));
+  const SparseOptions options(0.01, DType::kFloat16, Reduction::kAverage);
   SimJob job(world(layout(), 3));
   std::vector<Selector> selectors;
   for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
@@ -146,10 +150,8 @@ TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
   for (int step = 0; step < 3; ++step) {
     const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
     Vectors results = gradients;
-    job.run_or_throw([&](Comm& comm) {
-      return sparse_allreduce_flat(comm, comm.topology().world(), FloatVector{std::span(results[comm.rank()])}, options,
-                                   selectors[comm.rank()]);
-    });
+    job.run_or_throw(
+        [&](Comm& comm) { return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "flat"); });
     const auto expected = hitopk_reference(gradients, flat_layout(ranks()), residuals, options);
     for (const auto& result : results) expect_same(result, expected);
   }
@@ -158,18 +160,17 @@ TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
 // One rank's NaN reaches every rank, whatever the layout, and no residual becomes non-finite.
 TEST_P(SparseOnEveryLayout, NonFiniteReachesEveryRankAndNoResidual) {
   const size_t elements = 1000;
-  const SparseOptions options(0.01, DType::kFloat16, 1.0f);
+  const SparseOptions options(0.01, DType::kFloat16, Reduction::kSum);
   for (float poison : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
     SimJob job(world(layout(), 3));
     std::vector<Selector> selectors;
     for (Rank r = 0; r < ranks(); ++r) {
-      selectors.emplace_back(hitopk_residual_range(job.comm(r).topology(), r, elements).size());
+      selectors.emplace_back(residual_range("hitopk", job.comm(r).topology(), r, elements).size());
     }
     Vectors data = reference::random_vectors(ranks(), elements, 1);
     data.back()[517] = poison;
-    job.run_or_throw([&](Comm& comm) {
-      return sparse_allreduce_hitopk(comm, FloatVector{std::span(data[comm.rank()])}, options, selectors[comm.rank()]);
-    });
+    job.run_or_throw(
+        [&](Comm& comm) { return exchange(comm, data[comm.rank()], options, selectors[comm.rank()], "hitopk"); });
     for (const auto& result : data) {
       EXPECT_TRUE(std::any_of(result.begin(), result.end(), [](float x) { return !std::isfinite(x); }));
     }
@@ -182,13 +183,15 @@ TEST_P(SparseOnEveryLayout, NonFiniteReachesEveryRankAndNoResidual) {
 TEST(SparseTraffic, IsTheFormula) {
   const size_t elements = 1 << 20;
   const std::vector<int> layout = {2, 2, 2};
-  const SparseOptions options(0.01, DType::kFloat16, 1.0f);
+  const SparseOptions options(0.01, DType::kFloat16, Reduction::kSum);
   SimJob job(world(layout, 1));
   job.run_or_throw([&](Comm& comm) -> Task<void> {  // phantom: sizes only
     Selector none(0);
-    co_await sparse_allreduce_hitopk(comm, FloatVector(nullptr, elements), options, none);
+    const Vector phantom(nullptr, elements, DType::kFloat32);
+    co_await sparse_allreduce(comm, comm.topology().world(), phantom, options, none, "hitopk");
   });
-  const double formula = 2.0 * 2 * static_cast<double>(sparse_format(elements / 2, options).payload_bytes());
+  const double formula =
+      2.0 * 2 * static_cast<double>(sparse_format(elements / 2, options.density, options.value_dtype).payload_bytes());
   for (int host = 0; host < 3; ++host) {
     EXPECT_NEAR(static_cast<double>(job.world().host_bytes_sent(host)), formula, 0.01 * formula);
   }
@@ -198,14 +201,15 @@ TEST(SparseWrongUse, BadDensitiesAndResidualsThrowAtOnce) {
   SimJob job(world({1, 1}, 1));
   std::vector<float> data(10);
   Selector right(10), wrong(9);
-  const FloatVector vector{std::span(data)};
+  const auto refused = [&](const SparseOptions& options, Selector& selector, std::string_view algorithm) {
+    EXPECT_THROW(std::ignore = exchange(job.comm(0), data, options, selector, algorithm), Error);
+  };
   for (double density : {0.0, -0.5, 1.5, std::nan("")}) {
-    const SparseOptions options(density, DType::kFloat16, 1.0f);
-    EXPECT_THROW(std::ignore = sparse_allreduce_hitopk(job.comm(0), vector, options, right), Error) << density;
+    refused(SparseOptions(density, DType::kFloat16, Reduction::kSum), right, "hitopk");
   }
-  EXPECT_THROW(
-      std::ignore = sparse_allreduce_hitopk(job.comm(0), vector, SparseOptions(0.1, DType::kFloat16, 1.0f), wrong),
-      Error);
+  refused(SparseOptions(0.1, DType::kFloat16, Reduction::kSum), wrong, "hitopk");
+  refused(SparseOptions(0.1, DType::kFloat16, Reduction::kMax), right, "hitopk");
+  refused(SparseOptions(0.1, DType::kFloat16, Reduction::kSum), right, "no such one");
   EXPECT_EQ(job.world().host_bytes_sent(0), 0u);
 }
 

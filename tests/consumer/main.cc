@@ -4,13 +4,12 @@
 #include <vector>
 
 #include "virga/cluster/sim_job.h"
-#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/allreduce/allreduce.h"
 
 virga::Task<void> mean_of_gradients(virga::cluster::Comm& comm) {
   std::vector<float> gradient(1 << 20, static_cast<float>(comm.rank() + 1));  // all ones on rank 0, all twos on rank 1
-  const virga::collective::FloatVector vector(gradient);
-  const virga::collective::AllreduceOptions mean(1.0f / static_cast<float>(comm.world_size()), virga::DType::kFloat16);
-  co_await virga::collective::allreduce_hierarchical(comm, vector, mean);
+  const virga::collective::AllreduceOptions mean(virga::collective::Reduction::kAverage, virga::DType::kFloat16);
+  co_await virga::collective::allreduce(comm, comm.topology().world(), std::span(gradient), mean);
   std::printf("rank %d: mean %g after %.3f s of virtual time\n", comm.rank(), gradient[0],
               virga::to_seconds(comm.loop().now()));
 }

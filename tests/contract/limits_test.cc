@@ -83,7 +83,9 @@ const Field kFields[] = {{"operation", [](Header& h) { h.kind = OpKind::kBroadca
                          {"dtype", [](Header& h) { h.dtype = DType::kFloat32; }},
                          {"elements", [](Header& h) { h.elements = 9; }},
                          {"root", [](Header& h) { h.root = 1; }},
-                         {"codec", [](Header& h) { h.codec = 9; }},
+                         {"algorithm", [](Header& h) { h.algorithm = 9; }},
+                         {"reduction", [](Header& h) { h.reduction = net::Reduction::kMax; }},
+                         {"wire dtype", [](Header& h) { h.wire = DType::kFloat16; }},
                          {"options", [](Header& h) { h.options = 9; }}};
 
 TEST_P(Limits, DisagreementIsNamedOnTheReceiver) {

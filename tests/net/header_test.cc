@@ -23,14 +23,17 @@ TEST(Header, LiesOnTheWireAsTheDocumentSays) {
   header.source = 5;
   header.root = -1;
   header.group = 6;
-  header.codec = 7;
+  header.wire = DType::kFloat16;
+  header.reduction = Reduction::kMax;
+  header.algorithm = 7;
   header.chunk = 8;
   unsigned char bytes[64];
   std::memcpy(bytes, &header, sizeof bytes);
-  EXPECT_EQ(std::memcmp(bytes, "VRGA\x01\x00\x07", 7), 0);
+  EXPECT_EQ(std::memcmp(bytes, "VRGA\x02\x00\x07", 7), 0);
   EXPECT_EQ(bytes[7], static_cast<unsigned char>(DType::kFloat32));
   EXPECT_EQ(std::memcmp(bytes + 8, "\x08\x07\x06\x05\x04\x03\x02\x01", 8), 0);
-  const std::pair<int, int> ones[] = {{16, 2}, {24, 3}, {32, 4}, {40, 5}, {44, 255}, {48, 6}, {52, 7}, {56, 8}};
+  const std::pair<int, int> ones[] = {{16, 2}, {24, 3}, {32, 4}, {40, 5}, {44, 255},
+                                      {48, 6}, {52, 2}, {53, 3}, {54, 7}, {56, 8}};
   for (const auto& [offset, value] : ones) EXPECT_EQ(bytes[offset], value) << offset;
 }
 
@@ -48,10 +51,12 @@ ErrorCode refusal(const std::function<void(Header&)>& spoil) {
 
 TEST(Header, IsRefusedUnlessItIsOurs) {
   EXPECT_EQ(refusal([](Header& h) { h.magic ^= 1; }), ErrorCode::kCorrupt);
-  EXPECT_EQ(refusal([](Header& h) { h.version = 2; }), ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal([](Header& h) { h.version = 1; }), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal([](Header& h) { h.kind = static_cast<OpKind>(0); }), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal([](Header& h) { h.kind = static_cast<OpKind>(200); }), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal([](Header& h) { h.dtype = static_cast<DType>(99); }), ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal([](Header& h) { h.wire = static_cast<DType>(99); }), ErrorCode::kCorrupt);
+  EXPECT_EQ(refusal([](Header& h) { h.reduction = static_cast<Reduction>(4); }), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal([](Header& h) { h.source = 4; }), ErrorCode::kCorrupt);
   EXPECT_EQ(refusal([](Header& h) { h.source = -1; }), ErrorCode::kCorrupt);
   EXPECT_NO_THROW(validate(Header(), 1));
@@ -64,10 +69,15 @@ TEST(Header, DifferenceNamesEveryFieldWithBothValues) {
   there.chunk = 9;
   EXPECT_EQ(difference(here, there), "");  // the address
   there.root = 3;
-  there.codec = 4;
-  EXPECT_EQ(difference(here, there), "root -1 here, 3 there; codec 0 here, 4 there");
+  there.wire = DType::kFloat16;
+  EXPECT_EQ(difference(here, there), "root -1 here, 3 there; wire dtype byte here, fp16 there");
+  there.reduction = Reduction::kMin;
+  EXPECT_THAT(difference(here, there), HasSubstr("reduction sum here, min there"));
+  here.algorithm = 2;
+  there.algorithm = 999;
+  EXPECT_THAT(difference(here, there), HasSubstr("algorithm chain here, number 999 there"));
   there.options = 31;
-  EXPECT_THAT(difference(here, there), HasSubstr("options (reduction, wire type, density, value type, shape, or which "
+  EXPECT_THAT(difference(here, there), HasSubstr("options (sizes of parts, density, slices, shape, or which "
                                                  "bucket of which replica) 0x0 here, 0x1f there"));
   there.kind = OpKind::kAllreduce;
   EXPECT_THAT(difference(here, there), HasSubstr("operation barrier here, allreduce there"));

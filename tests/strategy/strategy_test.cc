@@ -11,7 +11,7 @@ namespace {
 
 using cluster::SimJob;
 using collective::Comm;
-using collective::FloatVector;
+using collective::Vector;
 
 net::sim::Options world() {
   net::sim::Options options;
@@ -34,7 +34,7 @@ class Rig {
     job_.run_or_throw([&](Comm& comm) -> Task<void> {
       for (size_t b = 0; b < plan_.buckets.size(); ++b) {
         const pattern::Range range = plan_.buckets[b].elements;
-        const FloatVector bucket(gradients[comm.rank()].data() + range.begin, range.size());
+        const Vector bucket(std::span(gradients[comm.rank()]).subspan(range.begin, range.size()));
         co_await strategies_[comm.rank()]->exchange(comm, b, bucket);
       }
     });

@@ -29,7 +29,7 @@ EXCEPTIONS = {
     ("clocks", "virga/cluster/control.cc"): "callers of the control plane block with a timeout, off the loop",
     ("clocks", "virga/cluster/control_stream.cc"): "gRPC wants a system_clock deadline; its threads end by a wait",
     ("clocks", "apps/virga/train.cc"): "paces the progress bar, which nothing depends on",
-    ("costs", "virga/collective/sparse_allreduce/sparse.cc"): "what flat.cc and hitopk.cc share; they state the costs",
+    ("costs", "virga/collective/sparse_allreduce/selection.cc"): "a step of sparse allreduces; they state the costs",
 }
 
 # --- One file: text ---

@@ -47,10 +47,17 @@ std::unique_ptr<Operation> Comm::begin(const Group& group, const OpDescriptor& d
   header.source = rank();
   header.root = descriptor.root;
   header.group = group.hash();
-  header.codec = descriptor.codec;
+  header.wire = descriptor.wire;
+  header.reduction = descriptor.reduction;
+  header.algorithm = descriptor.algorithm;
   auto operation = std::make_unique<Operation>(*this, header, Deadline(loop().now() + timeout_));
   transport_.recheck_waiting(header.operation);  // what came before this rank knew what it would be
   return operation;
+}
+
+void Comm::set_figures(const Figures& figures) {
+  figures_ = figures;
+  remembered_.clear();
 }
 
 void Comm::abort(const Error& reason) {

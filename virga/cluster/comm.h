@@ -1,5 +1,6 @@
 #pragma once
 
+#include <any>
 #include <functional>
 #include <list>
 #include <map>
@@ -7,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "virga/cluster/figures.h"
 #include "virga/cluster/group.h"
 #include "virga/cluster/operation_ring.h"
 #include "virga/cluster/topology.h"
@@ -24,7 +26,9 @@ struct OpDescriptor {
   DType dtype = DType::kFloat32;
   uint64_t elements = 0;
   Rank root = -1;
-  uint32_t codec = 0;
+  DType wire = DType::kByte;
+  net::Reduction reduction = net::Reduction::kSum;
+  uint16_t algorithm = 0;
   uint64_t options = 0;
 };
 
@@ -52,6 +56,15 @@ class Comm {
   // How long one operation may take; the default for all that begin from now on.
   void set_timeout(Duration timeout) { timeout_ = timeout; }
   Duration timeout() const { return timeout_; }
+
+  // What the job's links can do, as far as the choice of algorithms depends on it: the same on all ranks.
+  void set_figures(const Figures& figures);
+  const Figures& figures() const { return figures_; }
+
+  // What `make` gives, made once for each key: for what follows from the job's make-up and is wanted again and again.
+  // Forgotten when figures change or when there is too much of it.
+  template <class Make>
+  auto remembered(uint64_t key, Make make) -> decltype(make());
 
   // Starts an operation on a group that this rank belongs to, and returns the task that runs `algorithm` (Operation& ->
   // Task<void>) on it to its end. The operation's number is drawn here and now, not when the task runs: members must
@@ -93,6 +106,8 @@ class Comm {
   const Topology topology_;
   const Epoch epoch_;
   Duration timeout_ = std::chrono::seconds(60);
+  Figures figures_ = kOrdinaryFigures;
+  std::map<uint64_t, std::any> remembered_;
   uint64_t purpose_ = 0;
   OperationRing ring_;
   std::map<uint32_t, OpNumber> next_operation_;  // by group hash
@@ -134,6 +149,18 @@ class Operation {
   OperationRing::Record& record_;
   std::list<Operation*>::iterator position_;
 };
+
+template <class Make>
+auto Comm::remembered(uint64_t key, Make make) -> decltype(make()) {
+  constexpr size_t kMost = 4096;
+  using Value = decltype(make());
+  const auto found = remembered_.find(key);
+  if (found != remembered_.end()) return std::any_cast<Value>(found->second);
+  if (remembered_.size() >= kMost) remembered_.clear();
+  Value value = make();
+  remembered_.emplace(key, value);
+  return value;
+}
 
 template <class Algorithm>
 Task<void> Comm::perform(const Group& group, const OpDescriptor& descriptor, Algorithm algorithm) {

@@ -32,7 +32,10 @@ Group Topology::world() const {
 
 Topology Topology::of(const Group& group) const {
   std::vector<std::string> hosts;
-  for (Rank rank : group.ranks()) hosts.push_back(std::to_string(host_of(rank)));
+  for (Rank rank : group.ranks()) {
+    require(rank < world_size(), "a group names rank {} of a job of {}", rank, world_size());
+    hosts.push_back(std::to_string(host_of(rank)));
+  }
   return Topology(hosts);
 }
 

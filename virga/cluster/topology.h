@@ -25,7 +25,7 @@ class Topology {
   int owners_per_host() const { return owners_; }
 
   Group world() const;
-  // The same for the members of a group, told by their position in it.
+  // The same for the members of a group, told by their position in it. kInvalidArgument if it names a rank too high.
   Topology of(const Group& group) const;
   Group same_host(Rank rank) const { return Group(ranks_of_[host_of_[rank]]); }
   // The ranks with one local index, one a host, in host order. Only for local_index < owners_per_host().

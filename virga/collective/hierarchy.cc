@@ -10,27 +10,91 @@
 
 #include "virga/collective/hierarchy.h"
 
-#include "virga/collective/allgather/direct.h"
-#include "virga/collective/reduce_scatter/direct.h"
+#include <numeric>
 
 namespace virga::collective {
 namespace {
 
-enum Phase : unsigned { kReduceInside = 0, kAcross = 1, kGatherInside = 3 };
+enum Phase : unsigned { kReduceInside = 0, kAcross = kPhases, kGatherInside = 2 * kPhases };
+
+// The ranks of members that are told by their position.
+Group group_of(const Group& group, const Group& positions) {
+  std::vector<Rank> ranks;
+  for (int position : positions.ranks()) ranks.push_back(group.rank(position));
+  return Group(std::move(ranks));
+}
+
+// What the members of a host do with the whole vector: its owners own a shard each, the others none.
+Shape inside(const Shape& whole, OpKind kind, const Group& positions) {
+  Shape shape = whole;
+  shape.kind = kind;
+  shape.wire = whole.dtype;
+  shape.layout = std::make_shared<const cluster::Topology>(whole.layout->of(positions));
+  const int owners = whole.layout->owners_per_host();
+  shape.offsets.assign(static_cast<size_t>(positions.size()) + 1, whole.elements);
+  for (int owner = 0; owner < owners; ++owner) {
+    shape.offsets[static_cast<size_t>(owner)] = pattern::shard(whole.elements, owners, owner).begin;
+  }
+  if (whole.reduction == Reduction::kAverage) shape.reduction = Reduction::kSum;  // divided between the hosts, once
+  shape.divisor = 1;
+  return shape;
+}
+
+Shape across_hosts(const Shape& whole, const Group& positions, pattern::Range shard) {
+  Shape shape = whole;
+  shape.layout = std::make_shared<const cluster::Topology>(whole.layout->of(positions));
+  shape.elements = shard.size();
+  return shape;
+}
+
+void charge_inside(const Shape& shape, OpKind kind, const Algorithm& algorithm, Ledger& ledger) {
+  ledger.at_once(shape.layout->host_count(), [&](int host) {
+    const Group positions(shape.layout->ranks_of(host));
+    const Ledger::Members members(ledger, positions.ranks());
+    algorithm.charge(inside(shape, kind, positions), ledger);
+  });
+}
 
 }  // namespace
 
-Task<void> hierarchical(Operation& op, FloatVector data, AcrossHosts across) {
-  const cluster::Topology& topology = op.comm().topology();
-  const Rank rank = op.comm().rank();
-  const Group host = topology.same_host(rank);
-  const int owners = topology.owners_per_host(), local = topology.local_index(rank);
-  co_await reduce_scatter_direct(op, kReduceInside, host, owners, data);
-  if (local < owners) {
-    const FloatVector shard = data.part(pattern::shard(data.elements, owners, local));
-    co_await across(kAcross, topology.across_hosts(local), shard);
+pattern::Range owned_shard(const Shape& shape, int member) {
+  const int owners = shape.layout->owners_per_host(), local = shape.layout->local_index(member);
+  return local < owners ? pattern::shard(shape.elements, owners, local) : pattern::Range{};
+}
+
+Task<void> hierarchical(Operation& op, Request request, std::function<Task<void>(Operation&, Request)> across) {
+  const cluster::Topology& layout = *request.shape.layout;
+  const int me = request.me(op), local = layout.local_index(me);
+  const Group host = layout.same_host(me);
+  Request part = request;
+  part.group = group_of(request.group, host);
+  part.shape = inside(request.shape, OpKind::kReduceScatter, host);
+  part.phase = request.phase + kReduceInside;
+  co_await reduce_scatter_direct.run(op, part);
+  if (local < layout.owners_per_host()) {
+    const Group owners = layout.across_hosts(local);
+    const pattern::Range shard = owned_shard(request.shape, me);
+    Request own = request;
+    own.group = group_of(request.group, owners);
+    own.shape = across_hosts(request.shape, owners, shard);
+    own.in = own.out = request.out.part(shard);
+    own.phase = request.phase + kAcross;
+    co_await across(op, std::move(own));
   }
-  co_await allgather_direct(op, kGatherInside, host, owners, data);
+  part.shape = inside(request.shape, OpKind::kAllgather, host);
+  part.phase = request.phase + kGatherInside;
+  co_await allgather_direct.run(op, std::move(part));
+}
+
+void charge_hierarchical(const Shape& shape, Ledger& ledger, void (*across)(const Shape&, Ledger&)) {
+  const cluster::Topology& layout = *shape.layout;
+  charge_inside(shape, OpKind::kReduceScatter, reduce_scatter_direct, ledger);
+  ledger.at_once(layout.owners_per_host(), [&](int owner) {
+    const Group positions = layout.across_hosts(owner);
+    const Ledger::Members members(ledger, positions.ranks());
+    across(across_hosts(shape, positions, owned_shard(shape, positions.rank(0))), ledger);
+  });
+  charge_inside(shape, OpKind::kAllgather, allgather_direct, ledger);
 }
 
 }  // namespace virga::collective

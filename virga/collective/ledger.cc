@@ -7,8 +7,14 @@ namespace {
 
 double highest(const std::vector<double>& values) { return *std::max_element(values.begin(), values.end()); }
 
-void add(std::vector<double>& sum, const std::vector<double>& more) {
+void add_each(std::vector<double>& sum, const std::vector<double>& more) {
   for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+}
+
+template <class T>
+T& at(std::vector<T>& items, int index, const T& empty) {
+  while (items.size() <= static_cast<size_t>(index)) items.push_back(empty);
+  return items[static_cast<size_t>(index)];
 }
 
 }  // namespace
@@ -19,102 +25,118 @@ Ledger::Busy::Busy(const cluster::Topology& layout)
       inside(layout.world_size()),
       memory(layout.world_size()) {}
 
+void Ledger::Busy::add(const Busy& more) {
+  add_each(egress, more.egress);
+  add_each(ingress, more.ingress);
+  add_each(inside, more.inside);
+  add_each(memory, more.memory);
+}
+
+double Ledger::Busy::highest_link() const { return std::max({highest(egress), highest(ingress), highest(inside)}); }
+double Ledger::Busy::highest_memory() const { return highest(memory); }
+
 Ledger::Ledger(const cluster::Topology& layout, const Figures& figures)
-    : layout_(layout),
-      figures_(figures),
-      sent_(layout.world_size()),
-      host_bytes_(layout.host_count()),
-      round_(layout),
-      slice_(layout) {}
+    : layout_(layout), figures_(figures), sent_(layout.world_size()), host_bytes_(layout.host_count()) {}
+
+Ledger::Members::Members(Ledger& ledger, std::span<const int> positions) : ledger_(ledger), before_(ledger.members_) {
+  std::vector<int> members;
+  for (int position : positions) members.push_back(ledger.member(position));
+  ledger_.members_ = std::move(members);
+}
 
 void Ledger::phase(size_t lanes) {
-  close_phase();
-  lanes_ = lanes;
+  cursor_ = {cursor_.phase + 1, -1, -1};
+  at(phases_, cursor_.phase, Phase{}).lanes = lanes;
 }
 
 void Ledger::slice(size_t count) {
-  close_slice();
-  slice_.count = count;
+  if (cursor_.phase < 0) phase();
+  cursor_ = {cursor_.phase, cursor_.slice + 1, -1, count};
+  Slice& slice = at(phases_[static_cast<size_t>(cursor_.phase)].slices, cursor_.slice, Slice{});
+  slice.count = std::max(slice.count, count);
 }
 
-void Ledger::round() { close_round(); }
+void Ledger::round() {
+  if (cursor_.slice < 0) slice();
+  ++cursor_.round;
+}
+
+Ledger::Round& Ledger::here() {
+  if (cursor_.round < 0) round();
+  Slice& slice = phases_[static_cast<size_t>(cursor_.phase)].slices[static_cast<size_t>(cursor_.slice)];
+  return at(slice.rounds, cursor_.round, Round(layout_));
+}
 
 void Ledger::send(int from, int to, size_t bytes, size_t messages) {
-  const auto sender = static_cast<size_t>(from), receiver = static_cast<size_t>(to);
-  const size_t count = std::max<size_t>(slice_.count, 1);
-  sent_[sender].bytes += bytes * count;
-  sent_[sender].messages += messages * count;
-  const auto from_host = static_cast<size_t>(layout_.host_of(from)), to_host = static_cast<size_t>(layout_.host_of(to));
+  Round& round = here();
+  const int sender = member(from), receiver = member(to);
+  sent_[sender].bytes += bytes * cursor_.count;
+  sent_[sender].messages += messages * cursor_.count;
+  const int from_host = layout_.host_of(sender), to_host = layout_.host_of(receiver);
   const bool inside = from_host == to_host;
   const LinkFigures& link = inside ? figures_.inside_host : figures_.between_hosts;
   const double seconds =
       static_cast<double>(bytes) / link.bytes_per_second + static_cast<double>(messages) * link.message_seconds;
   if (inside) {
-    round_.busy.inside[sender] += seconds;
+    round.busy.inside[sender] += seconds;
   } else {
-    host_bytes_[from_host] += bytes * count;
-    round_.busy.egress[from_host] += seconds;
-    round_.busy.ingress[to_host] += seconds;
+    host_bytes_[from_host] += bytes * cursor_.count;
+    round.busy.egress[from_host] += seconds;
+    round.busy.ingress[to_host] += seconds;
   }
   if (messages == 0) return;
-  round_.latency = std::max(round_.latency, link.latency_seconds);
-  round_.sends = true;
-  round_.takes_part[sender] = round_.takes_part[receiver] = 1;
+  round.latency = std::max(round.latency, link.latency_seconds);
+  round.sends = true;
+  round.takes_part[sender] = round.takes_part[receiver] = 1;
 }
 
-void Ledger::work(int member, size_t bytes_touched) {
-  const auto who = static_cast<size_t>(member);
-  round_.busy.memory[who] += static_cast<double>(bytes_touched) / figures_.memory_bytes_per_second;
-  round_.takes_part[who] = 1;
+void Ledger::work(int given, size_t bytes_touched) {
+  Round& round = here();
+  const int who = member(given);
+  round.busy.memory[who] += static_cast<double>(bytes_touched) / figures_.memory_bytes_per_second;
+  round.takes_part[who] = 1;
 }
 
-void Ledger::close_round() {
-  const Busy& busy = round_.busy;
-  const double links = std::max({highest(busy.egress), highest(busy.ingress), highest(busy.inside)});
-  const double seconds = round_.latency + links + highest(busy.memory);
-  if (seconds > 0 || round_.sends) {
-    slice_.seconds += seconds;
-    slice_.rounds += round_.sends ? 1 : 0;
-    add(slice_.busy.egress, busy.egress);
-    add(slice_.busy.ingress, busy.ingress);
-    add(slice_.busy.inside, busy.inside);
-    add(slice_.busy.memory, busy.memory);
-    for (size_t i = 0; i < slice_.held.size(); ++i) slice_.held[i] += round_.takes_part[i] ? seconds : 0;
+double Ledger::seconds_of(const Phase& phase) const {
+  double seconds = 0;
+  bool first = true;
+  for (const Slice& slice : phase.slices) {
+    double alone = 0;
+    Busy busy(layout_);
+    std::vector<double> held(layout_.world_size());  // by member: how long it holds a lane
+    for (const Round& round : slice.rounds) {
+      const double took = round.seconds();
+      alone += took;
+      busy.add(round.busy);
+      for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
+    }
+    if (alone == 0) continue;
+    const double each =
+        std::max({busy.highest_link(), busy.highest_memory(), highest(held) / static_cast<double>(phase.lanes)});
+    const auto count = static_cast<double>(slice.count);
+    seconds += first ? alone + each * (count - 1) : each * count;
+    first = false;
   }
-  round_ = Round(layout_);
+  return seconds;
 }
 
-void Ledger::close_slice() {
-  close_round();
-  const Busy& busy = slice_.busy;
-  const double busiest =
-      std::max({highest(busy.egress), highest(busy.ingress), highest(busy.inside), highest(busy.memory)});
-  const double each = std::max(busiest, highest(slice_.held) / static_cast<double>(lanes_));
-  const size_t count = std::max<size_t>(slice_.count, 1);
-  phase_seconds_ +=
-      first_slice_ ? slice_.seconds + each * static_cast<double>(count - 1) : each * static_cast<double>(count);
-  if (slice_.rounds > 0 || slice_.seconds > 0) first_slice_ = false;
-  phase_rounds_ = std::max(phase_rounds_, slice_.rounds);
-  slice_ = Slice(layout_);
+double Ledger::seconds() const {
+  double seconds = 0;
+  for (const Phase& phase : phases_) seconds += seconds_of(phase);
+  return seconds;
 }
 
-void Ledger::close_phase() {
-  close_slice();
-  seconds_ += phase_seconds_;
-  rounds_ += phase_rounds_;
-  phase_seconds_ = 0;
-  phase_rounds_ = 0;
-  first_slice_ = true;
-}
-
-double Ledger::seconds() {
-  close_phase();
-  return seconds_;
-}
-
-int Ledger::rounds() {
-  close_phase();
-  return rounds_;
+int Ledger::rounds() const {
+  int sum = 0;
+  for (const Phase& phase : phases_) {
+    int most = 0;
+    for (const Slice& slice : phase.slices) {
+      most = std::max(most, static_cast<int>(std::count_if(slice.rounds.begin(), slice.rounds.end(),
+                                                           [](const Round& round) { return round.sends; })));
+    }
+    sum += most;
+  }
+  return sum;
 }
 
 }  // namespace virga::collective

@@ -1,12 +1,17 @@
 #pragma once
 
+#include <compare>
+#include <span>
 #include <vector>
 
+#include "virga/cluster/figures.h"
 #include "virga/cluster/topology.h"
-#include "virga/collective/figures.h"
-#include "virga/collective/vector.h"
+#include "virga/collective/lanes.h"
 
 namespace virga::collective {
+
+using cluster::Figures;
+using cluster::LinkFigures;
 
 // What one member sends in an operation: payload, and the messages that it is in.
 struct Sent {
@@ -22,10 +27,12 @@ struct Sent {
 //   slice   up to `lanes` slices of a phase are under way at once, and share links
 //   round   after the round before it, within the slice: messages that leave at the same time, then the work on them
 //
-// Time of a round: the latency, and the busiest link's bytes at its rate. A link is a host's, each way, or a rank's own
-// inside its host. Time of a phase: the first slice's rounds; every further slice adds what its busiest link takes, or
-// the time for which it holds one of a member's lanes, whichever is more. The simulator is the judge of that
-// (tests/collective/sim_cost_test.cc).
+// What several groups or members do at once is entered one after the other, by at_once().
+//
+// Time of a round: the latency, and the busiest link's bytes at its rate, then the longest work. A link is a host's,
+// each way, or a rank's own inside its host. Time of a phase: the first slice's rounds; every further slice adds what
+// its busiest link takes, or the time for which it holds one of a member's lanes, whichever is more. The simulator is
+// the judge of that (tests/collective/cost_test.cc).
 class Ledger {
  public:
   Ledger(const cluster::Topology& layout, const Figures& figures);
@@ -38,10 +45,36 @@ class Ledger {
   // Work on elements that follows the messages of the round; see Worker::run.
   void work(int member, size_t bytes_touched);
 
-  // Closes what is open.
-  double seconds();
+  // What branch(0), ..., branch(count - 1) enter happens at the same time: each begins where this call did, and its
+  // phases, slices and rounds are those that the others enter, too.
+  template <class Branch>
+  void at_once(int count, Branch branch) {
+    const Cursor begin = cursor_;
+    Cursor end = begin;
+    for (int i = 0; i < count; ++i) {
+      cursor_ = begin;
+      branch(i);
+      end = std::max(end, cursor_);
+    }
+    cursor_ = end;
+  }
+
+  // While it lives, member i of what is entered is member positions[i].
+  class Members {
+   public:
+    Members(Ledger& ledger, std::span<const int> positions);
+    ~Members() { ledger_.members_ = std::move(before_); }
+    Members(const Members&) = delete;
+    Members& operator=(const Members&) = delete;
+
+   private:
+    Ledger& ledger_;
+    std::vector<int> before_;
+  };
+
+  double seconds() const;
   // Messages, one after the other, that one slice of each phase takes.
-  int rounds();
+  int rounds() const;
   const Sent& sent(int member) const { return sent_[static_cast<size_t>(member)]; }
   // Payload bytes that a host sends to others.
   uint64_t host_bytes(int host) const { return host_bytes_[static_cast<size_t>(host)]; }
@@ -50,41 +83,45 @@ class Ledger {
   // Seconds for which each link, each memory and each member is busy.
   struct Busy {
     explicit Busy(const cluster::Topology& layout);
+    void add(const Busy& more);
+    double highest_link() const;
+    double highest_memory() const;
     std::vector<double> egress, ingress;  // by host
     std::vector<double> inside, memory;   // by member: its way out inside the host, its work
   };
   struct Round {
     explicit Round(const cluster::Topology& layout) : busy(layout), takes_part(layout.world_size()) {}
+    double seconds() const { return latency + busy.highest_link() + busy.highest_memory(); }
     Busy busy;
     double latency = 0;
     bool sends = false;
     std::vector<char> takes_part;
   };
   struct Slice {
-    explicit Slice(const cluster::Topology& layout) : busy(layout), held(layout.world_size()) {}
     size_t count = 0;
-    double seconds = 0;
-    int rounds = 0;
-    Busy busy;
-    std::vector<double> held;  // by member: how long it holds a lane
+    std::vector<Round> rounds;
+  };
+  struct Phase {
+    size_t lanes = kLanes;
+    std::vector<Slice> slices;
+  };
+  struct Cursor {
+    int phase = -1, slice = -1, round = -1;
+    size_t count = 1;  // of the slice, as whoever is entering has said
+    auto operator<=>(const Cursor&) const = default;
   };
 
-  void close_round();
-  void close_slice();
-  void close_phase();
+  Round& here();
+  int member(int given) const { return members_.empty() ? given : members_[static_cast<size_t>(given)]; }
+  double seconds_of(const Phase& phase) const;
 
   const cluster::Topology& layout_;
   const Figures figures_;
   std::vector<Sent> sent_;
   std::vector<uint64_t> host_bytes_;
-  Round round_;
-  Slice slice_;
-  size_t lanes_ = kLanes;
-  double phase_seconds_ = 0;
-  int phase_rounds_ = 0;
-  bool first_slice_ = true;
-  double seconds_ = 0;
-  int rounds_ = 0;
+  std::vector<Phase> phases_;
+  Cursor cursor_;
+  std::vector<int> members_;  // empty: as they are
 };
 
 }  // namespace virga::collective

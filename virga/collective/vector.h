@@ -1,52 +1,65 @@
 #pragma once
 
+#include <concepts>
+#include <cstdint>
+#include <memory>
 #include <span>
 
-#include "virga/cluster/comm.h"
+#include "virga/base/dtype.h"
 #include "virga/net/transport.h"
 #include "virga/pattern/shards.h"
 
 namespace virga::collective {
 
-using cluster::Comm;
-using cluster::Group;
-using cluster::Operation;
+// The dtype of a C++ type. Halves have none: they are 16-bit numbers in C++.
+template <class T>
+constexpr DType dtype_of() {
+  if constexpr (std::same_as<T, float>) return DType::kFloat32;
+  if constexpr (std::same_as<T, double>) return DType::kFloat64;
+  if constexpr (std::same_as<T, int32_t>) return DType::kInt32;
+  if constexpr (std::same_as<T, int64_t>) return DType::kInt64;
+  if constexpr (std::same_as<T, std::byte>) return DType::kByte;
+}
 
-// The floats that a collective works on in place. A phantom vector has elements but no data (see net::Buffer).
-struct FloatVector {
-  float* data = nullptr;
+// The elements that a collective works on. A phantom vector has elements but no data (see net::Buffer).
+struct Vector {
+  std::byte* data = nullptr;
   size_t elements = 0;
+  DType dtype = DType::kFloat32;
 
-  FloatVector() = default;
-  FloatVector(float* data, size_t elements) : data(data), elements(elements) {}
-  FloatVector(std::span<float> span) : data(span.data()), elements(span.size()) {}  // NOLINT: spans are vectors
+  Vector() = default;
+  Vector(void* data, size_t elements, DType dtype)
+      : data(static_cast<std::byte*>(data)), elements(elements), dtype(dtype) {}
+  template <class T>
+  Vector(std::span<T> span) : Vector(span.data(), span.size(), dtype_of<T>()) {}   // NOLINT: spans are vectors
+  Vector(net::Buffer buffer) : Vector(buffer.data, buffer.bytes, DType::kByte) {}  // NOLINT: so are bytes
 
   bool phantom() const { return data == nullptr && elements > 0; }
-  size_t bytes() const { return elements * sizeof(float); }
-  std::span<float> span() const { return {data, elements}; }
-  FloatVector part(pattern::Range range) const {
-    return {data == nullptr ? nullptr : data + range.begin, range.size()};
+  size_t bytes() const { return elements * size_of(dtype); }
+  net::Buffer buffer() const { return {data, bytes()}; }
+  std::span<std::byte> span() const { return {data, bytes()}; }
+  // Only of fp32.
+  std::span<float> floats() const { return {reinterpret_cast<float*>(data), elements}; }
+
+  Vector part(pattern::Range range) const {
+    return {data == nullptr ? nullptr : data + range.begin * size_of(dtype), range.size(), dtype};
   }
-  net::Buffer buffer() const { return {reinterpret_cast<std::byte*>(data), bytes()}; }
 };
 
-// Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as
-// it likes, as long as no two messages between the same two ranks share one.
-inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
-  return uint64_t{phase} << 56 | uint64_t{slice} << 16 | step;
-}
+// Memory for elements, not initialised; a phantom where `like` is one, or has no elements at all.
+class Scratch {
+ public:
+  Scratch(size_t elements, DType dtype, const Vector& like)
+      : memory_(like.data == nullptr ? nullptr
+                                     : std::make_unique_for_overwrite<std::byte[]>(elements * size_of(dtype))),
+        vector_(memory_.get(), elements, dtype) {}
+  Scratch(size_t elements, const Vector& like) : Scratch(elements, like.dtype, like) {}
 
-// Runs `lane(i)` for i in [0, count) with at most `width` at once, in order of i: how slices overlap. Tasks that
-// have not begun when one fails never begin.
-Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane);
+  const Vector& vector() const { return vector_; }
 
-// Calls body(elements, how often) for the slices of a vector: the whole ones together, then what is left.
-template <class Body>
-void for_equal_slices(size_t elements, size_t slice, Body body) {
-  if (elements >= slice) body(slice, elements / slice);
-  if (elements % slice > 0) body(elements % slice, size_t{1});
-}
-
-constexpr size_t kLanes = 4;  // slices of one operation that are under way together
+ private:
+  std::unique_ptr<std::byte[]> memory_;
+  Vector vector_;
+};
 
 }  // namespace virga::collective

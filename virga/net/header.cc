@@ -4,6 +4,23 @@
 
 namespace virga::net {
 
+namespace {
+
+std::string algorithm_name(uint16_t number) {
+  switch (number) {
+#define VIRGA_COLLECTIVE(number, operation, name) \
+  case number:                                    \
+    return #name;
+#include "virga/net/collectives.def"
+#undef VIRGA_COLLECTIVE
+  }
+  return fmt::format("number {}", number);
+}
+
+}  // namespace
+
+bool is_valid(OpKind kind) { return to_string(kind) != "unknown operation"; }
+
 std::string_view to_string(OpKind kind) {
   switch (kind) {
     case OpKind::kBarrier:
@@ -14,14 +31,36 @@ std::string_view to_string(OpKind kind) {
       return "reduce_scatter";
     case OpKind::kAllgather:
       return "allgather";
-    case OpKind::kAllgatherv:
-      return "allgatherv";
     case OpKind::kAllreduce:
       return "allreduce";
     case OpKind::kSparseAllreduce:
       return "sparse_allreduce";
+    case OpKind::kReduce:
+      return "reduce";
+    case OpKind::kGather:
+      return "gather";
+    case OpKind::kScatter:
+      return "scatter";
+    case OpKind::kAlltoall:
+      return "alltoall";
+    case OpKind::kNeighborExchange:
+      return "neighbor_exchange";
   }
   return "unknown operation";
+}
+
+std::string_view to_string(Reduction reduction) {
+  switch (reduction) {
+    case Reduction::kSum:
+      return "sum";
+    case Reduction::kAverage:
+      return "average";
+    case Reduction::kMin:
+      return "min";
+    case Reduction::kMax:
+      return "max";
+  }
+  return "unknown reduction";
 }
 
 std::string describe(const Header& header) {
@@ -41,9 +80,11 @@ std::string difference(const Header& here, const Header& there) {
   compare("dtype", virga::to_string(here.dtype), virga::to_string(there.dtype));
   compare("elements", here.elements, there.elements);
   compare("root", here.root, there.root);
-  compare("codec", here.codec, there.codec);
-  if (here.options != there.options) {  // a hash or packed fields: no numbers that anybody has given
-    compare("options (reduction, wire type, density, value type, shape, or which bucket of which replica)",
+  compare("algorithm", algorithm_name(here.algorithm), algorithm_name(there.algorithm));
+  compare("reduction", to_string(here.reduction), to_string(there.reduction));
+  compare("wire dtype", virga::to_string(here.wire), virga::to_string(there.wire));
+  if (here.options != there.options) {  // a hash: no number that anybody has given
+    compare("options (sizes of parts, density, slices, shape, or which bucket of which replica)",
             fmt::format("{:#x}", here.options), fmt::format("{:#x}", there.options));
   }
   return text;
@@ -57,9 +98,11 @@ void validate(const Header& header, int world_size) {
     fail(ErrorCode::kCorrupt, "a message has wire version {}, this rank speaks {}: run the same Virga everywhere",
          header.version, Header::kVersion);
   }
-  if (!is_valid(header.kind) || !virga::is_valid(header.dtype)) {
-    fail(ErrorCode::kCorrupt, "a message has operation kind {} and dtype {}, which do not exist",
-         static_cast<int>(header.kind), static_cast<int>(header.dtype));
+  if (!is_valid(header.kind) || !virga::is_valid(header.dtype) || !virga::is_valid(header.wire) ||
+      !is_valid(header.reduction)) {
+    fail(ErrorCode::kCorrupt, "a message has operation kind {}, dtypes {} and {} and reduction {}: one does not exist",
+         static_cast<int>(header.kind), static_cast<int>(header.dtype), static_cast<int>(header.wire),
+         static_cast<int>(header.reduction));
   }
   if (header.source < 0 || header.source >= world_size) {
     fail(ErrorCode::kCorrupt, "a message claims to come from rank {} of {}", header.source, world_size);

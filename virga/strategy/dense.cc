@@ -1,6 +1,6 @@
 #include "virga/strategy/dense.h"
 
-#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/allreduce/allreduce.h"
 
 namespace virga::strategy {
 namespace {
@@ -12,13 +12,11 @@ double ring_bytes(const StrategyContext& context, DType wire) {
 
 }  // namespace
 
-Dense::Dense(const StrategyContext& context, DType wire)
-    : wire_(wire),
-      scale_(1.0f / static_cast<float>(context.topology.world_size())),
-      inter_host_bytes_(ring_bytes(context, wire)) {}
+Dense::Dense(const StrategyContext& context, DType wire) : wire_(wire), inter_host_bytes_(ring_bytes(context, wire)) {}
 
-Task<void> Dense::exchange(collective::Comm& comm, size_t, collective::FloatVector gradient) {
-  return collective::allreduce_hierarchical(comm, gradient, collective::AllreduceOptions(scale_, wire_));
+Task<void> Dense::exchange(collective::Comm& comm, size_t, collective::Vector gradient) {
+  const collective::AllreduceOptions mean(collective::Reduction::kAverage, wire_, "hierarchical");
+  return collective::allreduce(comm, comm.topology().world(), gradient, mean);
 }
 
 }  // namespace virga::strategy

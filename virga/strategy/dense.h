@@ -9,12 +9,11 @@ class Dense final : public Strategy {
  public:
   Dense(const StrategyContext& context, DType wire);
 
-  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override;
+  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::Vector gradient) override;
   double inter_host_bytes() const override { return inter_host_bytes_; }
 
  private:
   const DType wire_;
-  const float scale_;
   const double inter_host_bytes_;
 };
 

@@ -149,7 +149,7 @@ void GradientExchange::launch(size_t bucket) {
   const pattern::Range range = plan_.buckets[bucket].elements;
   if (bucket == 0 && !carried_.empty()) before_ = copies_of(strategy_->residuals());
   add_carried(range);
-  const collective::FloatVector gradient(gradients_.subspan(range.begin, range.size()));
+  const collective::Vector gradient(gradients_.subspan(range.begin, range.size()));
   exchanged_[bucket] = job_.start([this, bucket, gradient](cluster::Comm& comm) {
     const cluster::Comm::Purpose mine(comm, purpose(bucket));
     return timed(strategy_->exchange(comm, bucket, gradient), comm.loop().clock(), spans_[bucket]);

@@ -1,17 +1,17 @@
-#include "virga/collective/sparse_allreduce/hitopk.h"
-
 #include "virga/strategy/sparse.h"
 
 namespace virga::strategy {
 namespace {
+
+constexpr std::string_view kName = "hitopk";
 
 class HiTopK final : public Sparse {
  public:
   explicit HiTopK(const StrategyContext& context)
       : Sparse(context, shards(context)), inter_host_bytes_(bytes(context, options_)) {}
 
-  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
-    return collective::sparse_allreduce_hitopk(comm, gradient, options_, selectors_[bucket]);
+  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::Vector gradient) override {
+    return collective::sparse_allreduce(comm, comm.topology().world(), gradient, options_, selectors_[bucket], kName);
   }
   double inter_host_bytes() const override { return inter_host_bytes_; }
 
@@ -20,7 +20,7 @@ class HiTopK final : public Sparse {
     std::vector<pattern::Range> ranges;
     for (const plan::Bucket& bucket : context.plan.buckets) {
       const pattern::Range shard =
-          collective::hitopk_residual_range(context.topology, context.rank, bucket.elements.size());
+          collective::residual_range(kName, context.topology, context.rank, bucket.elements.size());
       ranges.push_back({bucket.elements.begin + shard.begin, bucket.elements.begin + shard.end});
     }
     return ranges;
@@ -33,7 +33,9 @@ class HiTopK final : public Sparse {
     for (const plan::Bucket& bucket : context.plan.buckets) {
       for (int owner = 0; owner < owners; ++owner) {
         const size_t n = pattern::shard(bucket.elements.size(), owners, owner).size();
-        if (n > 0) payload += static_cast<double>(collective::sparse_format(n, options).payload_bytes());
+        if (n > 0)
+          payload +=
+              static_cast<double>(collective::sparse_format(n, options.density, options.value_dtype).payload_bytes());
       }
     }
     return payload * (context.topology.host_count() - 1);

@@ -7,11 +7,10 @@
 namespace virga::strategy {
 
 Sparse::Sparse(const StrategyContext& context, std::vector<pattern::Range> residual_of)
-    : options_(context.options.density, context.options.value_dtype,
-               1.0f / static_cast<float>(context.topology.world_size())),
+    : options_(context.options.density, context.options.value_dtype, collective::Reduction::kAverage),
       residual_of_(std::move(residual_of)),
       error_feedback_(context.options.error_feedback) {
-  collective::sparse_format(1, options_);  // throws on options that can't be followed
+  collective::sparse_format(1, options_.density, options_.value_dtype);  // throws on options that can't be followed
   selectors_.reserve(residual_of_.size());
   for (pattern::Range range : residual_of_) selectors_.emplace_back(range.size());
 }

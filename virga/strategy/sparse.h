@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "virga/collective/sparse_allreduce/sparse.h"
+#include "virga/collective/sparse_allreduce/sparse_allreduce.h"
 #include "virga/strategy/strategy.h"
 
 namespace virga::strategy {

@@ -6,7 +6,7 @@
 #include <string_view>
 #include <vector>
 
-#include "virga/collective/vector.h"
+#include "virga/collective/algorithm.h"
 #include "virga/plan/bucket_plan.h"
 #include "virga/runtime/time_span.h"
 
@@ -39,7 +39,7 @@ class Strategy {
 
   // In: this rank's gradient. Out: the same bits on all ranks, standing for the mean over all ranks. NaN or Inf in any
   // rank's gradient makes at least one element NaN or Inf on all.
-  virtual Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) = 0;
+  virtual Task<void> exchange(collective::Comm& comm, size_t bucket, collective::Vector gradient) = 0;
 
   // The step is over. `applied` is false when all ranks skip it: what was taken out of residuals goes back. So a sparse
   // strategy keeps the finite gradients of a skipped step for later, as it keeps all else that is not sent; a dense

@@ -1,4 +1,3 @@
-#include "virga/collective/sparse_allreduce/flat.h"
 #include "virga/strategy/sparse.h"
 
 namespace virga::strategy {
@@ -9,8 +8,8 @@ class TopK final : public Sparse {
   explicit TopK(const StrategyContext& context)
       : Sparse(context, bucket_ranges(context.plan)), inter_host_bytes_(bytes(context, options_)) {}
 
-  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::FloatVector gradient) override {
-    return collective::sparse_allreduce_flat(comm, comm.topology().world(), gradient, options_, selectors_[bucket]);
+  Task<void> exchange(collective::Comm& comm, size_t bucket, collective::Vector gradient) override {
+    return collective::sparse_allreduce(comm, comm.topology().world(), gradient, options_, selectors_[bucket], "flat");
   }
   double inter_host_bytes() const override { return inter_host_bytes_; }
 
@@ -30,7 +29,8 @@ class TopK final : public Sparse {
     }
     double payload = 0;
     for (pattern::Range range : bucket_ranges(context.plan)) {
-      payload += static_cast<double>(collective::sparse_format(range.size(), options).payload_bytes());
+      payload += static_cast<double>(
+          collective::sparse_format(range.size(), options.density, options.value_dtype).payload_bytes());
     }
     return messages * payload / context.topology.host_count();
   }

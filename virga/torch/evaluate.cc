@@ -4,7 +4,7 @@
 #include <numeric>
 #include <torch/torch.h>
 
-#include "virga/collective/allreduce/hierarchical.h"
+#include "virga/collective/allreduce/allreduce.h"
 #include "virga/pattern/shards.h"
 #include "virga/torch/batch_loader.h"
 
@@ -35,10 +35,9 @@ double accuracy(Model& model, const data::Dataset& dataset, std::optional<int64_
   model.eval();
   const int64_t right = count_right(model, dataset, static_cast<int64_t>(mine.begin), static_cast<int64_t>(mine.end));
   model.train();
-  float sum = static_cast<float>(right);  // exact: below 2^24
-  job.run([&](cluster::Comm& comm) {
-    return collective::allreduce_hierarchical(comm, collective::FloatVector(&sum, 1), collective::AllreduceOptions());
-  });
+  int64_t sum = right;
+  job.run(
+      [&](cluster::Comm& comm) { return collective::allreduce(comm, comm.topology().world(), std::span(&sum, 1)); });
   return static_cast<double>(sum) / static_cast<double>(count);
 }
 

@@ -1,12 +1,11 @@
-// Allgather by direct exchange: every owner sends its shard to every other member.
+// Allgather by direct exchange: every member sends its part to every other one, the nearest first, so that no receiver
+// is everybody's first target.
 //
-// Rounds 1, in slices; bytes sent (n-1)/n S per member when all are owners; memory none; no arithmetic. A lost peer:
-// those that wait for its shard fail with the epoch's first error.
+// Rounds 1, in slices; bytes sent (n-1) times its part: (n-1)/n S per member when parts are equal; memory none; no
+// arithmetic. A lost peer: those that wait for its part fail with the epoch's first error. One round instead of the
+// ring's n-1: what small messages need, and what ranks of one host want, where every pair has its own way.
 
-#include "virga/collective/allgather/direct.h"
-
-#include <vector>
-
+#include "virga/collective/algorithm.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
@@ -14,33 +13,40 @@ namespace {
 
 enum class Way { kSend, kReceive };
 
-// Moves one owner's shard between this rank and `peer`, slice by slice.
-Task<void> move_shard(Operation& op, unsigned phase, Rank peer, FloatVector shard, Way way) {
-  const auto lane = [&op, phase, peer, shard, way](size_t i) {
-    const FloatVector slice = shard.part(pattern::slice(shard.elements, i));
-    const uint64_t chunk = chunk_number(phase, i, 0);
+// Moves one member's part between this rank and `peer`.
+Task<void> move_part(Operation& op, const Request& request, Rank peer, int owner, Way way) {
+  const auto move = [&op, &request, peer, way](Vector slice, size_t i) {
+    const uint64_t chunk = chunk_number(request.phase, i, 0);
     return way == Way::kSend ? op.send(peer, chunk, slice.buffer()) : op.receive(peer, chunk, slice.buffer());
   };
-  co_await run_lanes(pattern::slice_count(shard.elements), kLanes, op.scope(), lane);
+  return run_slices(op, request.out.part(request.shape.part(owner)), request.shape.slice_elements(), move);
 }
 
-}  // namespace
-
-Task<void> allgather_direct(Operation& op, unsigned phase, Group group, int owners, FloatVector data) {
-  const int n = group.size(), me = group.member(op.comm().rank());
-  const auto shard = [&](int owner) { return data.part(pattern::shard(data.elements, owners, owner)); };
+Task<void> run(Operation& op, Request request) {
+  const int n = request.group.size(), me = request.me(op);
   std::vector<Task<void>> parts;
   for (int distance = 1; distance < n; ++distance) {
     const int to = (me + distance) % n, from = (me - distance + n) % n;
-    if (me < owners) parts.push_back(move_shard(op, phase, group.rank(to), shard(me), Way::kSend));
-    if (from < owners) parts.push_back(move_shard(op, phase, group.rank(from), shard(from), Way::kReceive));
+    parts.push_back(move_part(op, request, request.group.rank(to), me, Way::kSend));
+    parts.push_back(move_part(op, request, request.group.rank(from), from, Way::kReceive));
   }
   co_await when_all(std::move(parts), &op.scope());
 }
 
-Task<void> allgather(Comm& comm, Group group, FloatVector data) {
-  return comm.perform(group, {net::OpKind::kAllgather, DType::kFloat32, data.elements},
-                      [&](Operation& op) { return allgather_direct(op, 0, group, group.size(), data); });
+void charge(const Shape& shape, Ledger& ledger) {
+  ledger.phase();
+  ledger.at_once(shape.members(), [&](int owner) {
+    for_equal_slices(shape.part(owner).size(), shape.slice_elements(), [&](size_t length, size_t count) {
+      ledger.slice(count);
+      for (int other = 0; other < shape.members(); ++other) {
+        if (other != owner) ledger.send(owner, other, length * size_of(shape.dtype));
+      }
+    });
+  });
 }
+
+}  // namespace
+
+const Algorithm allgather_direct{OpKind::kAllgather, "direct", run, charge};
 
 }  // namespace virga::collective

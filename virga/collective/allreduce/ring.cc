@@ -3,140 +3,141 @@
 // Every slice is a ring of its own over n segments, and kLanes slices are under way at once: while one is reduced, the
 // others are on the wire. Steps 2(n-1) a slice; bytes sent 2(n-1)/n S (half of that with fp16 on the wire); memory one
 // segment a lane (with fp16 the halves of one slice). Order of summation: segment i of a slice is added in the order of
-// members i+1, i+2, ..., i (mod n). With fp32 the owner scales the sum; with fp16 every contribution is scaled first
-// (so that a large job can't overflow), partial sums are rounded to fp16 at each hop and added in fp32, and the owner
-// takes the rounded result too. A lost peer: its neighbours fail, and through the epoch's first error all others.
+// members i+1, i+2, ..., i (mod n). The owner divides the sum of an average. With fp32 that travels as fp16 or bf16
+// every contribution to an average is multiplied by 1/n first (so that a large job can't overflow), partial sums are
+// rounded at each hop and added in fp32, and the owner takes the rounded result too. Vectors of halves are rounded at
+// each hop as well. A lost peer: its neighbours fail, and through the epoch's first error all others.
 // Source: Patarasu and Yuan, "Bandwidth optimal all-reduce algorithms for clusters of workstations", JPDC 2009.
 
-#include "virga/collective/allreduce/ring.h"
-
-#include <bit>
-#include <cmath>
-#include <vector>
-
-#include "virga/kernel/elementwise.h"
 #include "virga/pattern/ring.h"
+
+#include "virga/collective/algorithm.h"
+#include "virga/collective/wire.h"
+#include "virga/kernel/elementwise.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
 
+enum Phase : unsigned { kReduce = 0, kGather = 1 };
+
 struct Slice {
   Operation& op;
-  const Group& group;
+  const Request& request;
   pattern::Ring ring;
-  AllreduceOptions options;
-  FloatVector data;
+  Vector data;
   size_t index;
-  unsigned phase;
 
-  FloatVector segment(int i) const { return data.part(pattern::shard(data.elements, ring.size, i)); }
-  uint64_t chunk(unsigned which, int step) const { return chunk_number(phase + which, index, step); }
+  const Shape& shape() const { return request.shape; }
+  pattern::Range range(int i) const { return pattern::shard(data.elements, ring.size, i); }
+  Vector segment(int i) const { return data.part(range(i)); }
 
   // Sends to the next member while receiving from the previous one.
-  Task<void> exchange(uint64_t chunk, net::ConstBuffer out, net::Buffer in) const {
-    return when_both(op.send(group.rank(ring.next()), chunk, out), op.receive(group.rank(ring.previous()), chunk, in),
-                     &op.scope());
+  Task<void> exchange(Phase phase, int step, Vector out, Vector in) const {
+    const uint64_t chunk = chunk_number(request.phase + phase, index, static_cast<unsigned>(step));
+    return when_both(op.send(request.group.rank(ring.next()), chunk, out.buffer()),
+                     op.receive(request.group.rank(ring.previous()), chunk, in.buffer()), &op.scope());
   }
 };
 
-net::Buffer buffer(std::vector<float>& floats, FloatVector like) {
-  return {like.phantom() ? nullptr : reinterpret_cast<std::byte*>(floats.data()), like.bytes()};
-}
+size_t add_bytes(Vector sum) { return 3 * sum.bytes(); }
+size_t divide_bytes(Vector own) { return 2 * own.bytes(); }
 
-Task<void> ring_float(Slice slice) {
-  std::vector<float> incoming(slice.data.phantom() ? 0 : slice.segment(0).elements);
+Task<void> ring_plain(Slice slice) {
+  const Scratch incoming(slice.segment(0).elements, slice.data);
+  const Shape& shape = slice.shape();
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    const FloatVector sum = slice.segment(slice.ring.reduce_receive(step));
-    co_await slice.exchange(slice.chunk(0, step), slice.segment(slice.ring.reduce_send(step)).buffer(),
-                            buffer(incoming, sum));
-    co_await slice.op.work(3 * sum.bytes(), [&] {
-      if (!sum.phantom()) kernel::add(sum.span(), {incoming.data(), sum.elements});
+    const Vector sum = slice.segment(slice.ring.reduce_receive(step));
+    const Vector in = incoming.vector().part({0, sum.elements});
+    co_await slice.exchange(kReduce, step, slice.segment(slice.ring.reduce_send(step)), in);
+    co_await slice.op.work(add_bytes(sum), [&] {
+      if (!sum.phantom()) kernel::reduce(shape.reduce_op(), shape.dtype, sum.span(), in.span());
     });
   }
-  const FloatVector own = slice.segment(slice.ring.member);
-  co_await slice.op.work(2 * own.bytes(), [&] {
-    if (!own.phantom() && slice.options.scale != 1.0f) kernel::scale(own.span(), slice.options.scale);
-  });
+  const Vector own = slice.segment(slice.ring.member);
+  if (shape.divisor > 1) {
+    co_await slice.op.work(divide_bytes(own), [&] {
+      if (!own.phantom()) kernel::divide(shape.dtype, own.span(), shape.divisor);
+    });
+  }
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(slice.chunk(1, step), slice.segment(slice.ring.gather_send(step)).buffer(),
-                            slice.segment(slice.ring.gather_receive(step)).buffer());
+    co_await slice.exchange(kGather, step, slice.segment(slice.ring.gather_send(step)),
+                            slice.segment(slice.ring.gather_receive(step)));
   }
 }
 
-// The halves of a slice as they travel. Segments lie where they lie in the slice.
-class HalfSlice {
- public:
-  explicit HalfSlice(const Slice& slice) : slice_(slice), halves_(slice.data.phantom() ? 0 : slice.data.elements) {}
-
-  net::Buffer buffer(int segment) { return {reinterpret_cast<std::byte*>(at(segment)), bytes(segment)}; }
-  std::span<uint16_t> span(int segment) { return {at(segment), range(segment).size()}; }
-  size_t bytes(int segment) const { return range(segment).size() * sizeof(uint16_t); }
-
- private:
-  pattern::Range range(int segment) const { return pattern::shard(slice_.data.elements, slice_.ring.size, segment); }
-  uint16_t* at(int segment) { return halves_.empty() ? nullptr : halves_.data() + range(segment).begin; }
-
-  const Slice& slice_;
-  std::vector<uint16_t> halves_;
-};
-
+// fp32 that travels as 16 bits. Segments of halves lie where they lie in the slice.
 Task<void> ring_half(Slice slice) {
-  HalfSlice halves(slice);
+  const HalfWire wire(slice.shape().wire);
+  const Scratch memory(slice.data.elements, wire.dtype, slice.data);
+  const auto halves = [&](int i) { return memory.vector().part(slice.range(i)); };
   const bool phantom = slice.data.phantom();
-  const auto pack = [&](int segment) {
-    if (!phantom) kernel::pack_half(halves.span(segment), slice.segment(segment).span());
-  };
   co_await slice.op.work(2 * slice.data.bytes(), [&] {
-    if (!phantom && slice.options.scale != 1.0f) kernel::scale(slice.data.span(), slice.options.scale);
-    pack(slice.ring.reduce_send(0));
+    if (phantom) return;
+    const int divisor = slice.shape().divisor;
+    if (divisor > 1) kernel::scale(slice.data.floats(), 1.0f / static_cast<float>(divisor));
+    wire.pack(halves(slice.ring.reduce_send(0)), slice.segment(slice.ring.reduce_send(0)));
   });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    const int segment = slice.ring.reduce_receive(step);
-    co_await slice.exchange(slice.chunk(0, step), halves.buffer(slice.ring.reduce_send(step)), halves.buffer(segment));
-    co_await slice.op.work(3 * slice.segment(segment).bytes(), [&] {
-      if (!phantom) kernel::add_half(slice.segment(segment).span(), halves.span(segment));
-      pack(segment);
+    const int i = slice.ring.reduce_receive(step);
+    co_await slice.exchange(kReduce, step, halves(slice.ring.reduce_send(step)), halves(i));
+    co_await slice.op.work(add_bytes(slice.segment(i)), [&] {
+      if (phantom) return;
+      wire.add(slice.segment(i), halves(i));
+      wire.pack(halves(i), slice.segment(i));
     });
   }
-  if (slice.ring.size == 1) co_await slice.op.work(slice.data.bytes(), [&] { pack(0); });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(slice.chunk(1, step), halves.buffer(slice.ring.gather_send(step)),
-                            halves.buffer(slice.ring.gather_receive(step)));
+    co_await slice.exchange(kGather, step, halves(slice.ring.gather_send(step)),
+                            halves(slice.ring.gather_receive(step)));
   }
   co_await slice.op.work(2 * slice.data.bytes(), [&] {
-    for (int i = 0; !phantom && i < slice.ring.size; ++i) {
-      kernel::unpack_half(slice.segment(i).span(), halves.span(i));
-    }
+    if (!phantom) wire.unpack(slice.data, memory.vector());
+  });
+}
+
+Task<void> run(Operation& op, Request request) {
+  const pattern::Ring ring{request.group.size(), request.me(op)};
+  co_await run_slices(op, request.out, request.shape.slice_elements(), [&](Vector data, size_t i) {
+    const Slice slice{op, request, ring, data, i};
+    return request.shape.converts() ? ring_half(slice) : ring_plain(slice);
+  });
+}
+
+// Round `step` of one of the two phases: each member passes one segment on.
+void charge_step(const Shape& shape, size_t length, int step, Phase phase, Ledger& ledger) {
+  const int n = shape.members();
+  const auto elements = [&](int segment) { return pattern::shard(length, n, segment).size(); };
+  ledger.round();
+  for (int member = 0; member < n; ++member) {
+    const pattern::Ring ring{n, member};
+    const int out = phase == kReduce ? ring.reduce_send(step) : ring.gather_send(step);
+    ledger.send(member, ring.next(), elements(out) * size_of(shape.wire));
+    if (phase == kReduce) ledger.work(member, 3 * elements(ring.reduce_receive(step)) * size_of(shape.dtype));
+  }
+}
+
+void charge_work(const Shape& shape, size_t bytes, Ledger& ledger) {
+  ledger.round();
+  for (int member = 0; member < shape.members(); ++member) ledger.work(member, bytes);
+}
+
+void charge(const Shape& shape, Ledger& ledger) {
+  const int n = shape.members();
+  ledger.phase();
+  for_equal_slices(shape.elements, shape.slice_elements(), [&](size_t length, size_t count) {
+    const size_t bytes = length * size_of(shape.dtype);
+    ledger.slice(count);
+    if (shape.converts()) charge_work(shape, 2 * bytes, ledger);
+    for (int step = 0; step + 1 < n; ++step) charge_step(shape, length, step, kReduce, ledger);
+    if (shape.divisor > 1 && !shape.converts()) charge_work(shape, 2 * bytes / static_cast<size_t>(n), ledger);
+    for (int step = 0; step + 1 < n; ++step) charge_step(shape, length, step, kGather, ledger);
+    if (shape.converts()) charge_work(shape, 2 * bytes, ledger);
   });
 }
 
 }  // namespace
 
-Task<void> ring_phase(Operation& op, unsigned phase, Group group, FloatVector data, AllreduceOptions options) {
-  const pattern::Ring ring{group.size(), group.member(op.comm().rank())};
-  const auto lane = [&](size_t i) {
-    Slice slice{op, group, ring, options, data.part(pattern::slice(data.elements, i)), i, phase};
-    return options.wire == DType::kFloat16 ? ring_half(slice) : ring_float(slice);
-  };
-  co_await run_lanes(pattern::slice_count(data.elements), kLanes, op.scope(), lane);
-}
-
-Task<void> allreduce_ring(Comm& comm, Group group, FloatVector data, AllreduceOptions options) {
-  check(options);
-  cluster::OpDescriptor descriptor{net::OpKind::kAllreduce, DType::kFloat32, data.elements};
-  descriptor.options = fingerprint(options);
-  return comm.perform(group, descriptor, [&](Operation& op) { return ring_phase(op, 0, group, data, options); });
-}
-
-void check(const AllreduceOptions& options) {
-  require(options.wire == DType::kFloat32 || options.wire == DType::kFloat16,
-          "an allreduce sends fp32 or fp16 between hosts, not {}", to_string(options.wire));
-  require(std::isfinite(options.scale), "an allreduce can't scale by {}", options.scale);
-}
-
-uint64_t fingerprint(const AllreduceOptions& options) {
-  return uint64_t{std::bit_cast<uint32_t>(options.scale)} << 8 | static_cast<uint8_t>(options.wire);
-}
+const Algorithm allreduce_ring{OpKind::kAllreduce, "ring", run, charge, fits_half_wire};
 
 }  // namespace virga::collective

@@ -5,30 +5,35 @@
 // through others, fails with the epoch's first error. Source: Hensgen, Finkel, Manber, "Two algorithms for barrier
 // synchronization", 1988.
 
-#include "virga/collective/barrier/dissemination.h"
-
+#include "virga/collective/algorithm.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
 
-Task<void> disseminate(Operation& op, Group group) {
-  const int n = group.size(), me = group.member(op.comm().rank());
+Task<void> run(Operation& op, Request request) {
+  const int n = request.group.size(), me = request.me(op);
   const net::ConstBuffer nothing;
   const net::Buffer no_room;
   unsigned round = 0;
   for (int distance = 1; distance < n; distance *= 2, ++round) {
-    const Rank ahead = group.rank((me + distance) % n), behind = group.rank((me - distance + n) % n);
-    const uint64_t chunk = chunk_number(0, 0, round);
+    const Rank ahead = request.group.rank((me + distance) % n), behind = request.group.rank((me - distance + n) % n);
+    const uint64_t chunk = chunk_number(request.phase, 0, round);
     co_await when_both(op.send(ahead, chunk, nothing), op.receive(behind, chunk, no_room), &op.scope());
+  }
+}
+
+void charge(const Shape& shape, Ledger& ledger) {
+  const int n = shape.members();
+  ledger.phase();
+  for (int distance = 1; distance < n; distance *= 2) {
+    ledger.round();
+    for (int member = 0; member < n; ++member) ledger.send(member, (member + distance) % n, 0);
   }
 }
 
 }  // namespace
 
-Task<void> barrier(Comm& comm, Group group) {
-  return comm.perform(group, {net::OpKind::kBarrier, DType::kByte},
-                      [&](Operation& op) { return disseminate(op, group); });
-}
+const Algorithm barrier_dissemination{OpKind::kBarrier, "dissemination", run, charge};
 
 }  // namespace virga::collective

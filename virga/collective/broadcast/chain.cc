@@ -5,39 +5,39 @@
 // until the epoch fails or the deadline passes. Source: the pipelined chain, textbook; "linear pipelining" in Wang et
 // al., CLUSTER 2016.
 
-#include "virga/collective/broadcast/broadcast.h"
+#include "virga/collective/algorithm.h"
 #include "virga/pattern/ring.h"
 
 namespace virga::collective {
 namespace {
 
-Task<void> pass_slice(Operation& op, Group group, pattern::Chain chain, net::Buffer slice, uint64_t chunk) {
-  if (!chain.first()) co_await op.receive(group.rank(chain.previous()), chunk, slice);
-  if (!chain.last()) co_await op.send(group.rank(chain.next()), chunk, slice);
+Task<void> pass_slice(Operation& op, const Request& request, Vector slice, uint64_t chunk) {
+  const pattern::Chain chain{request.group.size(), request.shape.root, request.me(op)};
+  if (!chain.first()) co_await op.receive(request.group.rank(chain.previous()), chunk, slice.buffer());
+  if (!chain.last()) co_await op.send(request.group.rank(chain.next()), chunk, slice.buffer());
 }
 
-Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
-  const pattern::Chain chain{group.size(), group.member(root), group.member(op.comm().rank())};
-  const auto lane = [&](size_t i) {
-    const pattern::Range range = pattern::slice(data.bytes, i, kBroadcastSliceBytes);
-    const net::Buffer slice = data.part(range.begin, range.size());
-    return pass_slice(op, group, chain, slice, chunk_number(0, i, 0));
-  };
-  co_await run_lanes(pattern::slice_count(data.bytes, kBroadcastSliceBytes), kLanes, op.scope(), lane);
+Task<void> run(Operation& op, Request request) {
+  co_await run_slices(op, request.out, request.shape.slice_elements(), [&](Vector slice, size_t i) {
+    return pass_slice(op, request, slice, chunk_number(request.phase, i, 0));
+  });
 }
 
-void charge(size_t bytes, int members, int root, Ledger& ledger) {
-  for_equal_slices(bytes, kBroadcastSliceBytes, [&](size_t length, size_t count) {
+void charge(const Shape& shape, Ledger& ledger) {
+  const int members = shape.members();
+  ledger.phase();
+  for_equal_slices(shape.elements, shape.slice_elements(), [&](size_t length, size_t count) {
     ledger.slice(count);
     for (int distance = 0; distance + 1 < members; ++distance) {
       ledger.round();
-      ledger.send((root + distance) % members, (root + distance + 1) % members, length);
+      ledger.send((shape.root + distance) % members, (shape.root + distance + 1) % members,
+                  length * size_of(shape.dtype));
     }
   });
 }
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_chain{"chain", run, charge};
+const Algorithm broadcast_chain{OpKind::kBroadcast, "chain", run, charge};
 
 }  // namespace virga::collective

@@ -9,7 +9,7 @@
 // in step 2 those behind it wait until the epoch fails or the deadline passes. Source: van de Geijn; Chan et al.,
 // "Collective communication: theory, practice, and experience", 2007.
 
-#include "virga/collective/broadcast/broadcast.h"
+#include "virga/collective/algorithm.h"
 #include "virga/pattern/ring.h"
 #include "virga/pattern/tree.h"
 #include "virga/runtime/task_group.h"
@@ -19,45 +19,38 @@ namespace {
 
 enum Phase : unsigned { kScatter = 0, kGather = 1 };
 
-// The bytes of shards [begin, end).
-pattern::Range shards(size_t bytes, int count, int begin, int end) {
-  return {pattern::shard(bytes, count, begin).begin, pattern::shard(bytes, count, end - 1).end};
+// The elements of shards [begin, end).
+pattern::Range shards(size_t elements, int count, int begin, int end) {
+  return {pattern::shard(elements, count, begin).begin, pattern::shard(elements, count, end - 1).end};
 }
 
 struct Member {
   Operation& op;
-  Group group;
-  int root;
+  const Request& request;
   int distance;
-  net::Buffer data;
 
-  int size() const { return group.size(); }
-  Rank rank_at(int where) const { return group.rank((root + where) % size()); }
-  net::Buffer part(int begin, int end) const {
-    const pattern::Range range = shards(data.bytes, size(), begin, end);
-    return data.part(range.begin, range.size());
-  }
+  int size() const { return request.group.size(); }
+  Rank rank_at(int where) const { return request.group.rank((request.shape.root + where) % size()); }
+  Vector part(int begin, int end) const { return request.out.part(shards(request.out.elements, size(), begin, end)); }
 };
 
 // A subtree's shards from parent to child, in slices. Both number them alike.
 Task<void> hand_down(Member& member, int child) {
-  const net::Buffer all = member.part(child, pattern::BinomialTree{member.size()}.end(child));
-  const auto lane = [&](size_t i) {
-    const pattern::Range range = pattern::slice(all.bytes, i, kBroadcastSliceBytes);
-    const net::Buffer slice = all.part(range.begin, range.size());
-    const uint64_t chunk = chunk_number(kScatter, i, 0);
-    if (child != member.distance) return member.op.send(member.rank_at(child), chunk, slice);
-    return member.op.receive(member.rank_at(pattern::BinomialTree{member.size()}.parent(child)), chunk, slice);
+  const pattern::BinomialTree tree{member.size()};
+  const auto pass = [&member, tree, child](Vector slice, size_t i) {
+    const uint64_t chunk = chunk_number(member.request.phase + kScatter, i, 0);
+    return child == member.distance ? member.op.receive(member.rank_at(tree.parent(child)), chunk, slice.buffer())
+                                    : member.op.send(member.rank_at(child), chunk, slice.buffer());
   };
-  co_await run_lanes(pattern::slice_count(all.bytes, kBroadcastSliceBytes), kLanes, member.op.scope(), lane);
+  return run_slices(member.op, member.part(child, tree.end(child)), member.request.shape.slice_elements(), pass);
 }
 
 Task<void> gather(Member& member) {
   const pattern::Ring ring{member.size(), member.distance};
   for (int step = 0; step + 1 < ring.size; ++step) {
-    const net::Buffer out = member.part(ring.gather_send(step), ring.gather_send(step) + 1);
-    const net::Buffer in = member.part(ring.gather_receive(step), ring.gather_receive(step) + 1);
-    const uint64_t chunk = chunk_number(kGather, 0, static_cast<unsigned>(step));
+    const net::Buffer out = member.part(ring.gather_send(step), ring.gather_send(step) + 1).buffer();
+    const net::Buffer in = member.part(ring.gather_receive(step), ring.gather_receive(step) + 1).buffer();
+    const uint64_t chunk = chunk_number(member.request.phase + kGather, 0, static_cast<unsigned>(step));
     std::vector<Task<void>> both;
     if (out.bytes > 0) both.push_back(member.op.send(member.rank_at(ring.next()), chunk, out));
     if (in.bytes > 0) both.push_back(member.op.receive(member.rank_at(ring.previous()), chunk, in));
@@ -65,44 +58,46 @@ Task<void> gather(Member& member) {
   }
 }
 
-Task<void> run(Operation& op, Group group, Rank root, net::Buffer data) {
-  const int first = group.member(root), size = group.size();
-  const int distance = pattern::distance_behind(first, group.member(op.comm().rank()), size);
-  Member member{op, std::move(group), first, distance, data};
-  if (distance > 0) co_await hand_down(member, distance);
-  for (int child : pattern::BinomialTree{size}.children(distance)) co_await hand_down(member, child);
+Task<void> run(Operation& op, Request request) {
+  const int size = request.group.size();
+  Member member{op, request, pattern::distance_behind(request.shape.root, request.me(op), size)};
+  if (member.distance > 0) co_await hand_down(member, member.distance);
+  for (int child : pattern::BinomialTree{size}.children(member.distance)) co_await hand_down(member, child);
   co_await gather(member);
 }
 
-void charge_scatter(size_t bytes, int members, int root, Ledger& ledger) {
+void charge_scatter(const Shape& shape, Ledger& ledger) {
+  const int members = shape.members();
   const pattern::BinomialTree tree{members};
   ledger.phase();
   for (int step = 1 << tree.depth() >> 1; step > 0; step /= 2) {
     ledger.round();
     for (int parent = 0; parent + step < members; parent += 2 * step) {
       const int child = parent + step;
-      const size_t part = shards(bytes, members, child, tree.end(child)).size();
-      ledger.send((root + parent) % members, (root + child) % members, part,
-                  pattern::slice_count(part, kBroadcastSliceBytes));
+      const size_t part = shards(shape.elements, members, child, tree.end(child)).size();
+      ledger.send((shape.root + parent) % members, (shape.root + child) % members, part * size_of(shape.dtype),
+                  pattern::slice_count(part, shape.slice_elements()));
     }
   }
 }
 
-void charge(size_t bytes, int members, int root, Ledger& ledger) {
-  charge_scatter(bytes, members, root, ledger);
+void charge(const Shape& shape, Ledger& ledger) {
+  charge_scatter(shape, ledger);
+  const int members = shape.members();
   ledger.phase();
   for (int step = 0; step + 1 < members; ++step) {
     ledger.round();
     for (int distance = 0; distance < members; ++distance) {
       const pattern::Ring ring{members, distance};
-      const size_t part = pattern::shard(bytes, members, ring.gather_send(step)).size();
-      ledger.send((root + distance) % members, (root + ring.next()) % members, part, part > 0 ? 1 : 0);
+      const size_t part = pattern::shard(shape.elements, members, ring.gather_send(step)).size();
+      ledger.send((shape.root + distance) % members, (shape.root + ring.next()) % members, part * size_of(shape.dtype),
+                  part > 0 ? 1 : 0);
     }
   }
 }
 
 }  // namespace
 
-const BroadcastAlgorithm broadcast_scatter_allgather{"scatter_allgather", run, charge};
+const Algorithm broadcast_scatter_allgather{OpKind::kBroadcast, "scatter_allgather", run, charge};
 
 }  // namespace virga::collective

@@ -1,7 +1,7 @@
 // HiTopK: dense where links are fast, sparse where they are slow.
 //
 //   1  reduce-scatter inside the host: owner j of each host holds the host's sum of shard j
-//   2  residual + shard * scale; its top k leave, the rest stays in the residual: one residual a host, not one a rank
+//   2  residual + shard / n; its top k leave, the rest stays in the residual: one residual a host, not one a rank
 //   3  owner j of every host exchanges the selections with the other hosts' owners j; all add them in host order
 //   4  allgather of the shards inside the host
 //
@@ -13,31 +13,19 @@
 // caller restores it. Source: Shi et al., "Towards scalable distributed training of deep learning on public cloud
 // clusters", MLSys 2021, with exact top-k in place of MSTopK.
 
-#include "virga/collective/sparse_allreduce/hitopk.h"
-
 #include "virga/collective/hierarchy.h"
 
 namespace virga::collective {
+namespace {
 
-pattern::Range hitopk_residual_range(const cluster::Topology& topology, Rank rank, size_t elements) {
-  const int owners = topology.owners_per_host(), local = topology.local_index(rank);
-  return local < owners ? pattern::shard(elements, owners, local) : pattern::Range{};
+Task<void> run(Operation& op, Request request) {
+  return hierarchical(op, std::move(request), sparse_allreduce_flat.run);
 }
 
-Task<void> sparse_allreduce_hitopk(Comm& comm, FloatVector data, SparseOptions options, Selector& selector) {
-  sparse_format(data.elements, options);  // throws on options that can't be followed, before anything is sent
-  const size_t expected = hitopk_residual_range(comm.topology(), comm.rank(), data.elements).size();
-  require(data.phantom() || selector.feedback.residual().size() == expected,
-          "hitopk: the residual of rank {} has {} elements where its shard has {}", comm.rank(),
-          selector.feedback.residual().size(), expected);
-  cluster::OpDescriptor descriptor{net::OpKind::kSparseAllreduce, DType::kFloat32, data.elements};
-  descriptor.codec = static_cast<uint32_t>(options.value_dtype);
-  descriptor.options = fingerprint(options) ^ (uint64_t{1} << 63);
-  return comm.perform(comm.topology().world(), descriptor, [&](Operation& op) {
-    return hierarchical(op, data, [&op, options, &selector](unsigned phase, Group across, FloatVector shard) {
-      return exchange_selected(op, phase, std::move(across), shard, options, selector);
-    });
-  });
-}
+void charge(const Shape& shape, Ledger& ledger) { charge_hierarchical(shape, ledger, sparse_allreduce_flat.charge); }
+
+}  // namespace
+
+const Algorithm sparse_allreduce_hitopk{OpKind::kSparseAllreduce, "hitopk", run, charge, nullptr, owned_shard};
 
 }  // namespace virga::collective

@@ -1,6 +1,5 @@
-#include "virga/collective/vector.h"
+#include "virga/collective/lanes.h"
 
-#include <algorithm>
 #include <memory>
 
 #include "virga/runtime/task_group.h"

@@ -1,6 +1,6 @@
 #pragma once
 
-#include "virga/collective/vector.h"
+#include "virga/collective/algorithm.h"
 
 namespace virga::collective {
 

@@ -1,6 +1,6 @@
 #pragma once
 
-namespace virga::collective {
+namespace virga::cluster {
 
 // A way that messages take, each direction.
 struct LinkFigures {
@@ -23,4 +23,4 @@ struct Figures {
 // 1 Gbit/s Ethernet: what choices assume where nobody has measured.
 constexpr Figures kOrdinaryFigures{{100e-6, 118e6}, {10e-6, 4e9}, 8e9};
 
-}  // namespace virga::collective
+}  // namespace virga::cluster

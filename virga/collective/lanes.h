@@ -1,0 +1,40 @@
+#pragma once
+
+#include <algorithm>
+#include <functional>
+
+#include "virga/cluster/comm.h"
+#include "virga/collective/vector.h"
+
+// How a long vector is cut into slices that are under way at once: while one is reduced, others are on the wire.
+namespace virga::collective {
+
+constexpr size_t kLanes = 4;  // slices of one operation that are under way together
+
+// Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as
+// it likes, as long as no two messages between the same two ranks share one.
+inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
+  return uint64_t{phase} << 56 | uint64_t{slice} << 16 | step;
+}
+
+// Runs `lane(i)` for i in [0, count) with at most `width` at once, in order of i. Tasks that have not begun when one
+// fails never begin.
+Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane);
+
+// Runs body(slice, its index) (-> Task<void>) for the slices of a vector, kLanes at once.
+template <class Body>
+Task<void> run_slices(cluster::Operation& op, Vector vector, size_t slice_elements, Body body) {
+  return run_lanes(pattern::slice_count(vector.elements, slice_elements), kLanes, op.scope(),
+                   [vector, slice_elements, body = std::move(body)](size_t i) {
+                     return body(vector.part(pattern::slice(vector.elements, i, slice_elements)), i);
+                   });
+}
+
+// Calls body(elements, how often) for the slices of a vector: the whole ones together, then what is left.
+template <class Body>
+void for_equal_slices(size_t elements, size_t slice, Body body) {
+  if (elements >= slice) body(slice, elements / slice);
+  if (elements % slice > 0) body(elements % slice, size_t{1});
+}
+
+}  // namespace virga::collective
