@@ -127,6 +127,14 @@ TEST(ClusterFile, SyntaxErrorsNameTheLine) {
   EXPECT_THAT(error_of(with("4e9", std::string(100'000, '['))), StartsWith("my.toml:13:"));
 }
 
+TEST(ClusterFile, DottedKeysDoNotExhaustTheStack) {
+  std::string dots;
+  for (int i = 0; i < 1000; ++i) dots += "a.";
+  EXPECT_THAT(error_of(dots + "a = 1\n"), StartsWith("my.toml:1:1: the key a is unknown"));
+  EXPECT_EQ(error_of("\n" + dots + ".a = 1\n"), "my.toml:2: a cluster file has at most 1000 dots");
+  EXPECT_EQ(error_of(dots + "a = 1\n[b.b]\n"), "my.toml:2: a cluster file has at most 1000 dots");
+}
+
 TEST(ClusterFile, UnknownKeysAreNamedWithTheKnown) {
   EXPECT_EQ(error_of(with("hosts = 8", "hosts = 8\nhost = 8")),
             "my.toml:3:1: the key host is unknown; known here: hosts, ranks_per_host, memory_bytes_per_second, "

@@ -16,6 +16,7 @@ namespace virga::cluster {
 namespace {
 
 constexpr size_t kMaxBytes = size_t{1} << 20;
+constexpr size_t kMaxDots = 1000;
 constexpr int kMaxRanks = 1'000'000;
 
 // Fails for what begins at `place`, which knows the name of the text.
@@ -25,8 +26,20 @@ template <class... Args>
        fmt::format(format, std::forward<Args>(args)...));
 }
 
+// Dotted keys nest tables. The library sets that no bound and frees tables by recursion, so a hostile text could
+// exhaust the stack. Dots of comments count, too: to tell them from others takes a parser.
+void require_few_dots(std::string_view text, std::string_view name) {
+  size_t dots = 0, line = 1;
+  for (const char c : text) {
+    dots += c == '.';
+    line += c == '\n';
+    require(dots <= kMaxDots, "{}:{}: a cluster file has at most {} dots", name, line, kMaxDots);
+  }
+}
+
 toml::table parse(std::string_view text, std::string_view name) {
   require(text.size() <= kMaxBytes, "{}: a cluster file has at most {} bytes", name, kMaxBytes);
+  require_few_dots(text, name);
   try {
     return toml::parse(text, name);
   } catch (const toml::parse_error& error) {
@@ -143,8 +156,8 @@ std::string write_link(std::string_view name, const LinkFigures& link) {
 }  // namespace
 
 ClusterFile read_cluster_file(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
   std::string text(kMaxBytes + 1, '\0');  // one byte more than there may be
+  std::ifstream file(path, std::ios::binary);
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   require(!file.bad() && file.is_open(), "{}: can't be read: {}", path, std::strerror(errno));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -16,8 +16,10 @@ struct ClusterFile {
   bool operator==(const ClusterFile&) const = default;
 };
 
-// Reads a file of TOML. Whatever is wrong with it is an Error (kInvalidArgument) that begins with "PATH:LINE:COLUMN: ",
-// or with "PATH: " where no line is to blame: a file that can't be read or has more than 1 MiB.
+// Reads a file of TOML. Whatever is wrong with it is an Error (kInvalidArgument) that begins with "PATH:LINE:COLUMN: ";
+// with "PATH:LINE: " for the line that holds one dot too many (of 1000); or with "PATH: " for a file that can't be read
+// or has more than 1 MiB. Rates come out finite and above 0, seconds finite and not below 0, ranks 1 to 1,000,000 in
+// all.
 ClusterFile read_cluster_file(const std::string& path);
 
 // The same for a text at hand; messages call it `name`.
