@@ -63,6 +63,19 @@ inline std::vector<float> sum_in_order(const Vectors& members) {
   return sum;
 }
 
+// Circulant graph: element e of part i is added up by distance behind member i, distances halved and rounded up.
+inline float circulant(const Vectors& members, size_t part, size_t e) {
+  const size_t n = members.size();
+  std::vector<float> x;  // by distance
+  for (size_t distance = 0; distance < n; ++distance) x.push_back(members[(part + n - distance) % n][e]);
+  while (x.size() > 1) {
+    const size_t half = (x.size() + 1) / 2;
+    for (size_t distance = 0; distance + half < x.size(); ++distance) x[distance] += x[distance + half];
+    x.resize(half);
+  }
+  return x[0];
+}
+
 // ranks_per_host: the layout; ranks are numbered host by host.
 inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, int divisor,
                                        bool half) {

@@ -100,6 +100,30 @@ TEST_P(EveryLayout, ReduceScatterSumsInMemberOrder) {
       });
 }
 
+// How element e of a member's part is added up.
+using Sum = std::function<float(const Vectors& members, size_t part, size_t e)>;
+
+TEST_P(EveryLayout, ReduceScattersAddUpInTheOrderThatTheyPromise) {
+  const std::vector<std::pair<const char*, Sum>> promises = {{"circulant", reference::circulant}};
+  for (const auto& [name, sum] : promises) {
+    const Choice choice(name, 4096);
+    for_every_size(
+        [&](Comm& comm, Vector data) {
+          return reduce_scatter(comm, comm.topology().world(), data, Reduction::kSum, {}, choice);
+        },
+        [&](const Vectors& before, const Vectors& after) {
+          const size_t n = before.size(), elements = before[0].size();
+          for (size_t rank = 0; rank < n; ++rank) {
+            auto expected = before[rank];
+            for (size_t e = reference::cut(elements, n, rank); e < reference::cut(elements, n, rank + 1); ++e) {
+              expected[e] = sum(before, rank, e);
+            }
+            expect_same_bits(after[rank], expected, name + (", rank " + std::to_string(rank)));
+          }
+        });
+  }
+}
+
 // bf16 on the wire keeps the range of fp32: what would be Inf in fp16 is not.
 TEST_P(EveryLayout, Bfloat16OnTheWireKeepsLargeValues) {
   const int ranks = layout().ranks();
