@@ -63,6 +63,14 @@ inline std::vector<float> sum_in_order(const Vectors& members) {
   return sum;
 }
 
+// Ring over parts: element e of part i is added up from member i+1 on, around to member i.
+inline float ring_part(const Vectors& members, size_t part, size_t e) {
+  const size_t n = members.size();
+  float sum = members[(part + 1) % n][e];
+  for (size_t step = 2; step <= n; ++step) sum += members[(part + step) % n][e];
+  return sum;
+}
+
 // Circulant graph: element e of part i is added up by distance behind member i, distances halved and rounded up.
 inline float circulant(const Vectors& members, size_t part, size_t e) {
   const size_t n = members.size();

@@ -104,7 +104,8 @@ TEST_P(EveryLayout, ReduceScatterSumsInMemberOrder) {
 using Sum = std::function<float(const Vectors& members, size_t part, size_t e)>;
 
 TEST_P(EveryLayout, ReduceScattersAddUpInTheOrderThatTheyPromise) {
-  const std::vector<std::pair<const char*, Sum>> promises = {{"circulant", reference::circulant}};
+  const std::vector<std::pair<const char*, Sum>> promises = {{"ring", reference::ring_part},
+                                                             {"circulant", reference::circulant}};
   for (const auto& [name, sum] : promises) {
     const Choice choice(name, 4096);
     for_every_size(

@@ -87,7 +87,7 @@ Task<void> reduce_slice(Slice slice) {
   const Scratch memory(slice.packed.elements(), slice.request.out);
   const Scratch incoming(slice.graph.rounds() > 0 ? slice.packed.received(0).size() : 0, slice.request.out);
   const Vector sums = memory.vector();
-  co_await slice.op.work(copied_bytes({0, sums.elements}, shape.dtype), [&] {
+  co_await slice.op.work(2 * sums.bytes(), [&] {
     for (int i = 0; i < slice.graph.size; ++i) copy(sums.part(slice.packed.at(i, i + 1)), slice.in_vector(i));
   });
   for (int round = 0; round < slice.graph.rounds(); ++round) {
