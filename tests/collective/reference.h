@@ -84,6 +84,18 @@ inline float circulant(const Vectors& members, size_t part, size_t e) {
   return x[0];
 }
 
+// Host sums by local index, then over hosts. ranks_per_host: as below.
+inline float host_by_host(const Vectors& ranks, const std::vector<int>& ranks_per_host, size_t e) {
+  float sum = 0;
+  size_t rank = 0;
+  for (size_t host = 0; host < ranks_per_host.size(); ++host) {
+    float inside = ranks[rank++][e];
+    for (int local = 1; local < ranks_per_host[host]; ++local) inside += ranks[rank++][e];
+    sum = host == 0 ? inside : sum + inside;
+  }
+  return sum;
+}
+
 // ranks_per_host: the layout; ranks are numbered host by host.
 inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, int divisor,
                                        bool half) {

@@ -104,8 +104,11 @@ TEST_P(EveryLayout, ReduceScatterSumsInMemberOrder) {
 using Sum = std::function<float(const Vectors& members, size_t part, size_t e)>;
 
 TEST_P(EveryLayout, ReduceScattersAddUpInTheOrderThatTheyPromise) {
-  const std::vector<std::pair<const char*, Sum>> promises = {{"ring", reference::ring_part},
-                                                             {"circulant", reference::circulant}};
+  const auto host_by_host = [&](const Vectors& members, size_t, size_t e) {
+    return reference::host_by_host(members, layout().ranks_per_host, e);
+  };
+  const std::vector<std::pair<const char*, Sum>> promises = {
+      {"hierarchical", host_by_host}, {"ring", reference::ring_part}, {"circulant", reference::circulant}};
   for (const auto& [name, sum] : promises) {
     const Choice choice(name, 4096);
     for_every_size(
