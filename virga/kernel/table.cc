@@ -23,12 +23,14 @@ const ElementwiseTable& elementwise_table() {
   return of_active_isa(kElementwiseScalar, kElementwiseAvx2, kElementwiseAvx512);
 }
 const SelectTable& select_table() { return of_active_isa(kSelectScalar, kSelectAvx2, kSelectAvx512); }
+const PackingTable& packing_table() { return of_active_isa(kPackingScalar, kPackingAvx2, kPackingAvx512); }
 const ReduceTable& reduce_table() { return of_active_isa(kReduceScalar, kReduceAvx2, kReduceAvx512); }
 
 #else
 
 const ElementwiseTable& elementwise_table() { return kElementwiseScalar; }
 const SelectTable& select_table() { return kSelectScalar; }
+const PackingTable& packing_table() { return kPackingScalar; }
 const ReduceTable& reduce_table() { return kReduceScalar; }
 
 #endif

@@ -5,7 +5,7 @@
 
 // The inner loops that exist once per instruction set, as tables of function pointers: scalar/,
 // avx2/ and avx512/ each fill all of them, and every entry gives the same bits in all three.
-// Callers use the checked functions of elementwise.h, sgd.h, topk.h and mstopk.h instead.
+// Callers use the checked functions of elementwise.h, packing.h, sgd.h, topk.h and mstopk.h instead.
 //
 // The files in avx2/ and avx512/ include this header, reduce_loops.h and <immintrin.h> only: an inline function of
 // a shared header, compiled there with more instructions, could be the copy that the linker keeps
@@ -51,6 +51,18 @@ struct SelectTable {
                               size_t n, uint32_t* indices, float* values);
 };
 
+// See packing.h.
+struct PackingTable {
+  void (*pack_1bit)(uint8_t* dst, const uint8_t* codes, size_t n);
+  void (*unpack_1bit)(uint8_t* codes, const uint8_t* src, size_t n);
+  void (*pack_2bit)(uint8_t* dst, const uint8_t* codes, size_t n);
+  void (*unpack_2bit)(uint8_t* codes, const uint8_t* src, size_t n);
+  void (*pack_signs)(uint8_t* dst, const float* src, size_t n);
+  void (*unpack_signs)(float* dst, const uint8_t* src, float magnitude, size_t n);
+  void (*pack_int8)(int8_t* dst, const float* src, float scale, size_t n);
+  void (*unpack_int8)(float* dst, const int8_t* src, float scale, size_t n);
+};
+
 // dst[i] = dst[i] op src[i]
 using ReduceLoop = void (*)(void* dst, const void* src, size_t n);
 struct ReduceTable {
@@ -61,11 +73,13 @@ inline constexpr size_t kBlock = 4096;  // elements; 16 KiB, half of a small fir
 
 extern const ElementwiseTable kElementwiseScalar, kElementwiseAvx2, kElementwiseAvx512;
 extern const SelectTable kSelectScalar, kSelectAvx2, kSelectAvx512;
+extern const PackingTable kPackingScalar, kPackingAvx2, kPackingAvx512;
 extern const ReduceTable kReduceScalar, kReduceAvx2, kReduceAvx512;
 
 // The tables of active_isa().
 const ElementwiseTable& elementwise_table();
 const SelectTable& select_table();
+const PackingTable& packing_table();
 const ReduceTable& reduce_table();
 
 }  // namespace virga::kernel
