@@ -178,6 +178,24 @@ TEST(ElementwiseArguments, ScatterAddAddsInOrder) {
   EXPECT_EQ(dst, (std::vector<float>{11, 2, 3, 24}));
 }
 
+TEST(ElementwiseArguments, GatherTakesWhatTheIndicesSay) {
+  const std::vector<float> src = any_bits(5000, 1);
+  for (size_t n : kSizes) {
+    Random random(n);
+    std::vector<uint32_t> indices;
+    std::vector<float> expected;
+    for (size_t i = 0; i < n; ++i) {
+      indices.push_back(static_cast<uint32_t>(random.below(src.size())));
+      expected.push_back(src[indices.back()]);
+    }
+    std::vector<float> dst(n), longer(n + 1);
+    gather(dst, src, indices);
+    ASSERT_EQ(bits_of(dst), bits_of(expected)) << n;
+    EXPECT_THROW(gather(longer, src, indices), Error);
+    EXPECT_THROW(scatter_add(dst, indices, longer), Error);
+  }
+}
+
 TEST(IsaChoice, OverrideIsUndoneAndAbsentSetsAreRefused) {
   const Isa before = active_isa();
   EXPECT_EQ(before, best_isa());

@@ -89,6 +89,14 @@ void round_to(DType dtype, std::span<float> values) {
   }
 }
 
+void gather(std::span<float> dst, std::span<const float> src, std::span<const uint32_t> indices) {
+  require_same(dst.size(), indices.size());
+  for (size_t i = 0; i < indices.size(); ++i) {
+    assert(indices[i] < src.size());
+    dst[i] = src[indices[i]];
+  }
+}
+
 void scatter_add(std::span<float> dst, std::span<const uint32_t> indices, std::span<const float> values) {
   require_same(indices.size(), values.size());
   for (size_t i = 0; i < indices.size(); ++i) {

@@ -35,8 +35,11 @@ bool all_finite(std::span<const float> x);
 // kInvalidArgument.
 void round_to(DType dtype, std::span<float> values);
 
-// dst[indices[i]] += values[i], in order of i. Every index must be below dst.size(): whoever
-// decoded them has checked that; debug builds check again.
+// dst[i] = src[indices[i]]. Every index must be below src.size(): whoever decoded them has checked
+// that; debug builds check again. dst doesn't overlap src.
+void gather(std::span<float> dst, std::span<const float> src, std::span<const uint32_t> indices);
+
+// dst[indices[i]] += values[i], in order of i. Every index must be below dst.size(), as for gather.
 void scatter_add(std::span<float> dst, std::span<const uint32_t> indices, std::span<const float> values);
 
 }  // namespace virga::kernel
