@@ -12,14 +12,18 @@
 #include <string>
 #include <vector>
 
+#include "virga/base/random.h"
+#include "virga/kernel/chunk_topk.h"
 #include "virga/kernel/elementwise.h"
 #include "virga/kernel/isa.h"
+#include "virga/kernel/packing.h"
 #include "virga/kernel/reduce.h"
 
 namespace virga::kernel {
 namespace {
 
 constexpr size_t kElements = 12'800'000;  // 51 MB of fp32, past any cache of a core
+constexpr size_t kMany = 4 * kElements;   // where an element is a byte, or few are touched: past any cache, too
 constexpr double kBar = 0.85;             // of the triad's rate
 
 std::vector<std::byte> zeros(DType dtype) { return std::vector<std::byte>(kElements * size_of(dtype)); }
@@ -92,6 +96,83 @@ void bench_scale(benchmark::State& state) {
   measure(state, 2 * x.size(), [&] { scale(as<float>(x), 0.5f); });
 }
 
+void bench_pack_bits(benchmark::State& state, int bits) {
+  std::vector<uint8_t> codes(kMany), packed(packed_bytes(kMany, bits));
+  measure(state, codes.size() + packed.size(), [&] { pack_bits(packed, codes, bits); });
+}
+
+void bench_unpack_bits(benchmark::State& state, int bits) {
+  std::vector<uint8_t> codes(kMany), packed(packed_bytes(kMany, bits));
+  measure(state, codes.size() + packed.size(), [&] { unpack_bits(codes, packed, bits); });
+}
+
+void bench_pack_signs(benchmark::State& state) {
+  auto wide = zeros(DType::kFloat32);
+  std::vector<uint8_t> packed(packed_bytes(kElements, 1));
+  measure(state, wide.size() + packed.size(), [&] { pack_signs(packed, as<float>(wide)); });
+}
+
+void bench_unpack_signs(benchmark::State& state) {
+  auto wide = zeros(DType::kFloat32);
+  std::vector<uint8_t> packed(packed_bytes(kElements, 1));
+  measure(state, wide.size() + packed.size(), [&] { unpack_signs(as<float>(wide), packed, 0.5f); });
+}
+
+void bench_pack_int8(benchmark::State& state) {
+  auto wide = zeros(DType::kFloat32);
+  std::vector<int8_t> codes(kElements);
+  measure(state, wide.size() + codes.size(), [&] { pack_int8(codes, as<float>(wide), 0.1f); });
+}
+
+void bench_unpack_int8(benchmark::State& state) {
+  auto wide = zeros(DType::kFloat32);
+  std::vector<int8_t> codes(kElements);
+  measure(state, wide.size() + codes.size(), [&] { unpack_int8(as<float>(wide), codes, 0.1f); });
+}
+
+// Normal values, as a gradient's are: zeros would all tie.
+std::vector<float> normals() {
+  std::vector<float> x(kElements);
+  Random random(1);
+  for (float& value : x) value = static_cast<float>(random.normal());
+  return x;
+}
+
+void bench_chunk_topk(benchmark::State& state, size_t chunk, size_t k) {
+  const std::vector<float> x = normals();
+  ChunkTopK topk;
+  const size_t results = chunk_topk_count(x.size(), chunk, k) * (sizeof(uint32_t) + sizeof(float));
+  measure(state, x.size() * sizeof(float) + results, [&] { topk.select(x, chunk, k); });
+}
+
+// Ascending, one in 64 or so: a line of the cache holds a selected value or two.
+std::vector<uint32_t> some_indices() {
+  std::vector<uint32_t> indices;
+  Random random(1);
+  for (size_t i = random.below(127); i < kMany; i += 1 + random.below(127)) {
+    indices.push_back(static_cast<uint32_t>(i));
+  }
+  return indices;
+}
+
+// What is read of the whole array are the lines that hold a selected value: nearly one each.
+constexpr size_t kLine = 64;
+
+void bench_gather(benchmark::State& state) {
+  std::vector<float> wide(kMany);
+  const std::vector<uint32_t> indices = some_indices();
+  std::vector<float> values(indices.size());
+  measure(state, indices.size() * (kLine + sizeof(uint32_t) + sizeof(float)), [&] { gather(values, wide, indices); });
+}
+
+void bench_scatter_add(benchmark::State& state) {
+  std::vector<float> wide(kMany);
+  const std::vector<uint32_t> indices = some_indices();
+  const std::vector<float> values(indices.size());
+  measure(state, indices.size() * (2 * kLine + sizeof(uint32_t) + sizeof(float)),
+          [&] { scatter_add(wide, indices, values); });
+}
+
 std::vector<std::string> kernel_names;  // in the order of the table
 
 void add_all() {
@@ -115,6 +196,17 @@ void add_all() {
   add("fp32 += fp16", bench_add_half, add_half);
   add("fp32 += bf16", bench_add_half, add_bfloat16);
   add("scale fp32", bench_scale);
+  add("fp32 to int8", bench_pack_int8);
+  add("int8 to fp32", bench_unpack_int8);
+  add("codes to 2 bits", bench_pack_bits, 2);
+  add("2 bits to codes", bench_unpack_bits, 2);
+  add("codes to 1 bit", bench_pack_bits, 1);
+  add("1 bit to codes", bench_unpack_bits, 1);
+  add("signs of fp32 to 1 bit", bench_pack_signs);
+  add("1 bit to +-fp32", bench_unpack_signs);
+  add("top 64 of every 4096", bench_chunk_topk, 4096, 64);
+  add("gather, 1 of 64", bench_gather);
+  add("scatter_add, 1 of 64", bench_scatter_add);
 }
 
 // Keeps the medians instead of printing what came.
