@@ -94,6 +94,22 @@ inline float host_by_host(const Vectors& ranks, const std::vector<int>& ranks_pe
     sum = host == 0 ? inside : sum + inside;
   }
   return sum;
+inline std::vector<float> divided(std::vector<float> sum, int divisor) {
+  for (float& x : sum) x /= static_cast<float>(divisor);
+  return sum;
+}
+
+// Neighbours in pairs, then pairs of pairs. First as many pairs as leave a power of two.
+inline std::vector<float> recursive_doubling(Vectors partial, int divisor) {
+  size_t power = 1;
+  while (2 * power <= partial.size()) power *= 2;
+  for (size_t pairs = partial.size() - power; partial.size() > 1; pairs = partial.size() / 2) {
+    Vectors next;
+    for (size_t i = 0; i < pairs; ++i) next.push_back(sum_in_order({partial[2 * i], partial[2 * i + 1]}));
+    next.insert(next.end(), partial.begin() + static_cast<std::ptrdiff_t>(2 * pairs), partial.end());
+    partial = next;
+  }
+  return divided(partial[0], divisor);
 }
 
 // ranks_per_host: the layout; ranks are numbered host by host.

@@ -83,6 +83,22 @@ TEST_P(EveryLayout, AllreducesAddUpInTheOrderThatTheyPromise) {
   }
 }
 
+// Those that convert nothing.
+TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
+  using Reference = std::vector<float> (*)(Vectors members, int divisor);
+  constexpr std::pair<const char*, Reference> kOrders[] = {
+      {"recursive_doubling", reference::recursive_doubling},
+  };
+  for (const auto& [name, order] : kOrders) {
+    const AllreduceOptions mean(Reduction::kAverage, Choice(name, reference::kSliceBytes));
+    for_every_size([&](Comm& comm, Vector data) { return allreduce(comm, comm.topology().world(), data, mean); },
+                   [&](const Vectors& before, const Vectors& after) {
+                     const auto expected = order(before, layout().ranks());
+                     for (const auto& result : after) expect_same_bits(result, expected, name);
+                   });
+  }
+}
+
 TEST_P(EveryLayout, ReduceScatterSumsInMemberOrder) {
   for_every_size(
       [&](Comm& comm, Vector data) {

@@ -1,6 +1,7 @@
 #include <gtest/gtest.h>
 #include <set>
 
+#include "virga/pattern/doubling.h"
 #include "virga/pattern/ring.h"
 #include "virga/pattern/shards.h"
 #include "virga/pattern/tree.h"
@@ -82,6 +83,37 @@ TEST(Ring, SendsMatchReceives) {
       if (n > 1) {
         EXPECT_EQ(ring.reduce_receive(n - 2), member);
       }
+    }
+  }
+}
+
+// Whoever takes part meets its partner, each knows twice as many after a step, in the end all, and nobody is left out.
+TEST(Doubling, EveryoneHearsOfEveryone) {
+  for (int n = 1; n <= 40; ++n) {
+    const Doubling doubling{n};
+    std::vector<std::set<int>> known(static_cast<size_t>(n));
+    int folds = 0;
+    for (int member = 0; member < n; ++member) {
+      known[member].insert(member);
+      if (doubling.has_folded(member)) known[member].insert(member + 1);
+      if (!doubling.folds(member)) continue;
+      EXPECT_TRUE(doubling.has_folded(member - 1));
+      ++folds;
+    }
+    EXPECT_EQ(folds, doubling.folded());
+    for (int distance = 1; distance < doubling.taking_part(); distance *= 2) {
+      const auto before = known;
+      for (int position = 0; position < doubling.taking_part(); ++position) {
+        const int member = doubling.member_at(position), partner = doubling.partner(member, distance);
+        EXPECT_FALSE(doubling.folds(member));
+        EXPECT_EQ(doubling.partner(partner, distance), member);
+        // What one of the two knows lies before what the other does, so "lower first" is the same order for both.
+        EXPECT_EQ(*before[member].rbegin() < *before[partner].begin(), member < partner);
+        known[member].insert(before[partner].begin(), before[partner].end());
+      }
+    }
+    for (int position = 0; position < doubling.taking_part(); ++position) {
+      EXPECT_EQ(static_cast<int>(known[doubling.member_at(position)].size()), n);
     }
   }
 }
