@@ -94,6 +94,8 @@ inline float host_by_host(const Vectors& ranks, const std::vector<int>& ranks_pe
     sum = host == 0 ? inside : sum + inside;
   }
   return sum;
+}
+
 inline std::vector<float> divided(std::vector<float> sum, int divisor) {
   for (float& x : sum) x /= static_cast<float>(divisor);
   return sum;
