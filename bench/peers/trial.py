@@ -1,0 +1,79 @@
+"""What the peers of our collectives share: the operations with their input and their right result, and the timing.
+
+A repetition starts behind a barrier and takes as long as its slowest rank. Every result is checked, outside the time.
+"""
+
+import argparse
+import statistics
+import time
+
+import numpy
+
+ROOT_RANK = 0  # of broadcast and reduce
+OPS = ["allreduce", "broadcast", "reduce", "allgather", "alltoall"]
+
+
+class Trial:
+    """One rank's part in an operation on fp32.
+
+    ``data``, a vector of ``size`` bytes, is what an operation works on in place, or its result; ``part`` is what it
+    sends where that is another vector (allgather: a rank's share; alltoall: as many bytes as ``data``). Raises
+    ValueError if the ranks can't share the bytes evenly.
+    """
+
+    def __init__(self, op, size, rank, ranks):
+        if size == 0 or size % (4 * ranks) != 0:
+            raise ValueError(f"{size} bytes are no whole number of floats for each of {ranks} ranks")
+        self.op, self.size, self.rank, self.ranks = op, size, rank, ranks
+        pattern = (numpy.arange(size // 4) % 251 + 1).astype(numpy.float32)  # small integers: sums are exact
+        own = pattern * (rank + 1)
+        shares = numpy.split(pattern, ranks)
+        self.data = numpy.empty_like(pattern)
+        self.part = {"allgather": shares[rank] * (rank + 1), "alltoall": own}.get(op)
+        total = ranks * (ranks + 1) // 2
+        self.start, self.expected = {
+            "allreduce": lambda: (own, pattern * total),
+            "broadcast": lambda: (own if rank == ROOT_RANK else 0, pattern * (ROOT_RANK + 1)),
+            "reduce": lambda: (own, pattern * total if rank == ROOT_RANK else None),
+            "allgather": lambda: (0, numpy.concatenate([share * (i + 1) for i, share in enumerate(shares)])),
+            "alltoall": lambda: (0, numpy.concatenate([shares[rank] * (i + 1) for i in range(ranks)])),
+        }[op]()
+
+    def time(self, run, barrier):
+        """Seconds of ``run()`` on this rank, and whether it left what it should."""
+        self.data[:] = self.start
+        barrier()
+        begin = time.perf_counter()
+        run()
+        seconds = time.perf_counter() - begin
+        return seconds, self.expected is None or numpy.array_equal(self.data, self.expected)
+
+
+def measure(trial, runs, barrier, slowest, options):
+    """Times every one of ``runs`` (name: function) once a repetition, in turn; returns a row for each.
+
+    ``slowest``: takes a vector of numbers and returns their maxima over all ranks.
+    """
+    seconds = {name: [] for name in runs}
+    wrong = dict.fromkeys(runs, 0.0)
+    for _ in range(options.warm_up + options.repetitions):
+        for name, run in runs.items():
+            took, right = trial.time(run, barrier)
+            seconds[name].append(took)
+            wrong[name] += not right
+    rows = []
+    for name in runs:
+        *times, mistakes = slowest(numpy.array(seconds[name][options.warm_up:] + [wrong[name]]))
+        rows.append({"op": trial.op, "algorithm": name, "bytes": trial.size, "ranks": trial.ranks,
+                     "hosts": options.hosts, "seconds_median": statistics.median(times), "correct": mistakes == 0})
+    return rows
+
+
+def parser(description):
+    result = argparse.ArgumentParser(description=description)
+    result.add_argument("--op", choices=OPS, default="allreduce")
+    result.add_argument("--bytes", type=int, nargs="+", required=True,
+                        help="of the vector; allgather: of what every rank ends with, alltoall: of what it sends")
+    result.add_argument("--repetitions", type=int, default=5, help="of each operation")
+    result.add_argument("--warm-up", type=int, default=1, help="further ones, before, that are not counted")
+    return result
