@@ -10,7 +10,8 @@ ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 VIRGA = os.path.join(ROOT, "build", "release", "bin", "virga")
 PACKAGE = os.path.join(ROOT, "build", "release", "python")
 EXAMPLES = os.path.join(ROOT, "examples", "python")
-DDP = os.path.join(ROOT, "bench", "peers", "ddp.py")
+PEERS = os.path.join(ROOT, "bench", "peers")
+DDP = os.path.join(PEERS, "ddp.py")
 SYSTEM_PYTHON = "/usr/bin/python3"  # the one that Debian's python3-torch belongs to
 
 
@@ -70,6 +71,25 @@ def ddp(arguments, hosts=4, ranks_per_host=1, rate="200mbit", timeout=600):
 def example(name, arguments, hosts=4, ranks_per_host=1, rate="200mbit"):
     """One of examples/python on every rank of a lab of the same kind."""
     return script(os.path.join(EXAMPLES, name), arguments, hosts, ranks_per_host, rate)
+
+
+def in_turn(steps, rounds, hosts, ranks_per_host, rate, timeout=1800):
+    """Programs one after another in one lab, round after round; see bench/peers/in_turn.py for a step.
+
+    Returns the rounds' results by the step's name: {name: [{"result": ..., "bytes_sent": [...]}, ...]}.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        plan = os.path.join(folder, "plan.json")
+        with open(plan, "w", encoding="utf-8") as file:
+            json.dump({"rounds": rounds, "steps": steps}, file)
+        output, _ = in_lab([SYSTEM_PYTHON, "-B", os.path.join(PEERS, "in_turn.py"), plan], hosts, ranks_per_host, rate,
+                           timeout)
+    results = {}
+    for line in output.splitlines():
+        if line.startswith('{"name": '):
+            event = json.loads(line)
+            results.setdefault(event.pop("name"), []).append(event)
+    return results
 
 
 def median_of(runs, key):

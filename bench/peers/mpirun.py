@@ -10,7 +10,8 @@ import os
 import socket
 import subprocess
 import sys
-import time
+
+import tcp_stream
 
 # The lab is one machine: a core has ranks of several hosts. So no rank is bound to one, as by default the first of
 # each host would be to the same, and one that waits lets others run.
@@ -20,7 +21,7 @@ TRANSPORTS = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
 # The lab's wire; mpirun asks each host for its daemon itself; a daemon lasts as long as its command.
 WIRING = ["--mca", "btl_tcp_if_include", "e0", "--mca", "oob_tcp_if_include", "e0", "--mca", "plm_rsh_no_tree_spawn",
           "1", "--leave-session-attached", "--mca", "plm_rsh_agent", f"{sys.executable} -B {os.path.abspath(__file__)}"]
-SECONDS = 60  # for hosts to meet
+SECONDS = 60  # for the daemon's command to come
 
 
 def run(command, parameters):
@@ -51,19 +52,11 @@ def answer(port):
 
 
 def knock(host, words):
-    deadline = time.monotonic() + SECONDS
-    while True:
-        try:
-            door = socket.create_connection((host, int(os.environ["MASTER_PORT"])), timeout=SECONDS)
-            break
-        except ConnectionRefusedError:  # not open yet
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-    with door:
+    """Has the command run behind the door of a host, to its end."""
+    with tcp_stream.connect(host, int(os.environ["MASTER_PORT"])) as door:
         door.sendall(" ".join(words).encode() + b"\n")
         door.settimeout(None)
-        door.recv(1)  # until the command has ended
+        door.recv(1)
 
 
 if __name__ == "__main__":

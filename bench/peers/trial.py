@@ -18,26 +18,25 @@ class Trial:
 
     ``data``, a vector of ``size`` bytes, is what an operation works on in place, or its result; ``part`` is what it
     sends where that is another vector (allgather: a rank's share; alltoall: as many bytes as ``data``). Raises
-    ValueError if the ranks can't share the bytes evenly.
+    ValueError if there the ranks can't share the bytes evenly.
     """
 
     def __init__(self, op, size, rank, ranks):
-        if size == 0 or size % (4 * ranks) != 0:
-            raise ValueError(f"{size} bytes are no whole number of floats for each of {ranks} ranks")
         self.op, self.size, self.rank, self.ranks = op, size, rank, ranks
         pattern = (numpy.arange(size // 4) % 251 + 1).astype(numpy.float32)  # small integers: sums are exact
         own = pattern * (rank + 1)
-        shares = numpy.split(pattern, ranks)
         self.data = numpy.empty_like(pattern)
-        self.part = {"allgather": shares[rank] * (rank + 1), "alltoall": own}.get(op)
-        total = ranks * (ranks + 1) // 2
-        self.start, self.expected = {
-            "allreduce": lambda: (own, pattern * total),
-            "broadcast": lambda: (own if rank == ROOT_RANK else 0, pattern * (ROOT_RANK + 1)),
-            "reduce": lambda: (own, pattern * total if rank == ROOT_RANK else None),
-            "allgather": lambda: (0, numpy.concatenate([share * (i + 1) for i, share in enumerate(shares)])),
-            "alltoall": lambda: (0, numpy.concatenate([shares[rank] * (i + 1) for i in range(ranks)])),
-        }[op]()
+        self.start, self.part, self.expected = own, None, pattern * (ranks * (ranks + 1) // 2)
+        if op == "reduce" and rank != ROOT_RANK:
+            self.expected = None  # what is left on the others is unspecified
+        elif op == "broadcast":
+            self.start, self.expected = own if rank == ROOT_RANK else 0, pattern * (ROOT_RANK + 1)
+        elif op == "allgather":
+            shares = [share * (i + 1) for i, share in enumerate(numpy.split(pattern, ranks))]
+            self.start, self.part, self.expected = 0, shares[rank], numpy.concatenate(shares)
+        elif op == "alltoall":
+            share = numpy.split(pattern, ranks)[rank]
+            self.start, self.part, self.expected = 0, own, numpy.concatenate([share * (i + 1) for i in range(ranks)])
 
     def time(self, run, barrier):
         """Seconds of ``run()`` on this rank, and whether it left what it should."""
