@@ -39,15 +39,15 @@ def prepare(trial):
 
 
 def main():
-    options = trials.parser("Collectives of Gloo").parse_args()
+    options = trials.parse("Collectives of Gloo")
     torch.set_num_threads(1)
     rank, ranks = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
-    options.hosts = ranks // int(os.environ["LOCAL_WORLD_SIZE"])
+    hosts = ranks // int(os.environ["LOCAL_WORLD_SIZE"])
     dist.init_process_group("gloo", rank=rank, world_size=ranks)
     rows = []
-    for size in options.bytes:
+    for size, repetitions in options.sizes:
         trial = trials.Trial(options.op, size, rank, ranks)
-        rows += trials.measure(trial, {"gloo": prepare(trial)}, dist.barrier, slowest, options)
+        rows += trials.measure(trial, {"gloo": prepare(trial)}, dist.barrier, slowest, repetitions, hosts)
     if rank == 0:
         print(json.dumps(rows), flush=True)
     dist.barrier()

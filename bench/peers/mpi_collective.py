@@ -81,7 +81,7 @@ def prepare(trial, comm, mpi):
 def measure(options):
     from mpi4py import MPI  # starts MPI, so not where mpirun has yet to be started
     world = MPI.COMM_WORLD
-    options.hosts = world.size // int(os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
+    hosts = world.size // int(os.environ["OMPI_COMM_WORLD_LOCAL_SIZE"])
 
     def slowest(numbers):
         world.Allreduce(MPI.IN_PLACE, [numbers, MPI.DOUBLE], MPI.MAX)
@@ -89,16 +89,16 @@ def measure(options):
 
     rows = []
     ways = communicators(world, options.op)
-    for size in options.bytes:
+    for size, repetitions in options.sizes:
         trial = trials.Trial(options.op, size, world.rank, world.size)
         runs = {name: prepare(trial, comm, MPI) for name, comm in ways.items()}
-        rows += trials.measure(trial, runs, world.Barrier, slowest, options)
+        rows += trials.measure(trial, runs, world.Barrier, slowest, repetitions, hosts)
     if world.rank == 0:
         print(json.dumps(rows), flush=True)
 
 
 def main():
-    options = trials.parser("Collectives of Open MPI").parse_args()
+    options = trials.parse("Collectives of Open MPI")
     if "OMPI_COMM_WORLD_RANK" in os.environ:
         measure(options)
         return 0

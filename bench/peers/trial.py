@@ -10,6 +10,7 @@ import time
 import numpy
 
 ROOT_RANK = 0  # of broadcast and reduce
+WARM_UP = 2  # repetitions before those that count
 OPS = ["allreduce", "broadcast", "reduce", "allgather", "alltoall"]
 
 
@@ -48,31 +49,36 @@ class Trial:
         return seconds, self.expected is None or numpy.array_equal(self.data, self.expected)
 
 
-def measure(trial, runs, barrier, slowest, options):
+def measure(trial, runs, barrier, slowest, repetitions, hosts):
     """Times every one of ``runs`` (name: function) once a repetition, in turn; returns a row for each.
 
     ``slowest``: takes a vector of numbers and returns their maxima over all ranks.
     """
     seconds = {name: [] for name in runs}
     wrong = dict.fromkeys(runs, 0.0)
-    for _ in range(options.warm_up + options.repetitions):
+    for _ in range(WARM_UP + repetitions):
         for name, run in runs.items():
             took, right = trial.time(run, barrier)
             seconds[name].append(took)
             wrong[name] += not right
     rows = []
     for name in runs:
-        *times, mistakes = slowest(numpy.array(seconds[name][options.warm_up:] + [wrong[name]]))
+        *times, mistakes = slowest(numpy.array(seconds[name][WARM_UP:] + [wrong[name]]))
         rows.append({"op": trial.op, "algorithm": name, "bytes": trial.size, "ranks": trial.ranks,
-                     "hosts": options.hosts, "seconds_median": statistics.median(times), "correct": mistakes == 0})
+                     "hosts": hosts, "seconds_median": statistics.median(times), "correct": mistakes == 0})
     return rows
 
 
-def parser(description):
-    result = argparse.ArgumentParser(description=description)
-    result.add_argument("--op", choices=OPS, default="allreduce")
-    result.add_argument("--bytes", type=int, nargs="+", required=True,
+def parse(description):
+    """The options, with (bytes, repetitions) in ``sizes``."""
+    parser = argparse.ArgumentParser(description=description)
+    parser.add_argument("--op", choices=OPS, default="allreduce")
+    parser.add_argument("--bytes", type=int, nargs="+", required=True,
                         help="of the vector; allgather: of what every rank ends with, alltoall: of what it sends")
-    result.add_argument("--repetitions", type=int, default=5, help="of each operation")
-    result.add_argument("--warm-up", type=int, default=1, help="further ones, before, that are not counted")
-    return result
+    parser.add_argument("--repetitions", type=int, nargs="+", default=[5], help="of all sizes, or of each")
+    options = parser.parse_args()
+    counts = options.repetitions * (len(options.bytes) if len(options.repetitions) == 1 else 1)
+    if len(counts) != len(options.bytes):
+        parser.error("--repetitions takes one number, or one for each of --bytes")
+    options.sizes = list(zip(options.bytes, counts))
+    return options
