@@ -16,6 +16,7 @@ struct Context {
   int exit_status = 0;               // what virga ends with
 };
 
+void add_bench(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_lab(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);

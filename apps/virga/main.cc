@@ -22,9 +22,8 @@ constexpr Subcommand kSubcommands[] = {
 #ifdef VIRGA_TORCH_VERSION  // built with libtorch
     {"train", virga::command::add_train, false},
 #endif
-    {"run", virga::command::add_run, true},
-    {"lab", virga::command::add_lab, true},
-    {"doctor", virga::command::add_doctor, false},
+    {"bench", virga::command::add_bench, false}, {"run", virga::command::add_run, true},
+    {"lab", virga::command::add_lab, true},      {"doctor", virga::command::add_doctor, false},
 };
 
 // Everything behind a first "--" is somebody else's command line; CLI11 never sees it.

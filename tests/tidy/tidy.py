@@ -116,6 +116,7 @@ HEADERS = [  # (what is included, how it is called, where it may be)
     (r"<(grpc|grpcpp|google/protobuf)/|\.pb\.h", "gRPC and protobuf", r"(virga|tests)/cluster/[^/]*\.cc$"),
     (r"<(ucp|uct|ucs)/", "UCX", r"virga/net/ucx/|apps/virga/doctor\.cc$"),
     (r"<CLI/", "CLI11", r"apps/"),
+    (r"<toml\+\+/", "toml++", r"virga/cluster/cluster_file\.cc$"),
     (r"<(gtest|gmock)/", "GoogleTest", r"tests/"),
 ]
 

@@ -1,0 +1,52 @@
+// `virga bench collective` on real processes: its rows, and what wrong use gets.
+#include "end_to_end/support.h"
+
+namespace virga::end_to_end {
+namespace {
+
+using ::testing::HasSubstr;
+
+lab::CrewResult bench(int ranks, std::vector<std::string> arguments) {
+  arguments.insert(arguments.begin(), {VIRGA_COMMAND, "bench", "collective", "--repetitions", "2"});
+  return lab::run_local(ranks, arguments, captured(60));
+}
+
+TEST(Bench, EveryOperationIsRightAndHasARowForEverySize) {
+  TemporaryFolder folder;
+  for (const char* op : {"allreduce", "reduce_scatter", "allgather", "broadcast"}) {
+    const std::string path = folder / op;
+    const lab::CrewResult result = bench(3, {"--op", op, "--bytes", "1K:4K", "--json", path});
+    ASSERT_EQ(result.status, 0) << result.ranks[0].output;
+    std::ifstream file(path);
+    const nlohmann::json rows = nlohmann::json::parse(file);
+    ASSERT_EQ(rows.size(), 3u);
+    for (size_t i = 0; i < rows.size(); ++i) {
+      EXPECT_EQ(rows[i]["op"], op);
+      EXPECT_EQ(rows[i]["bytes"], 1024 << i);
+      EXPECT_EQ(rows[i]["ranks"], 3);
+      EXPECT_EQ(rows[i]["hosts"], 1);
+      EXPECT_EQ(rows[i]["correct"], true);
+      for (const char* key : {"seconds_median", "bound_seconds", "bound_fraction", "bus_bytes_per_second"}) {
+        EXPECT_GT(rows[i][key], 0) << key;
+      }
+      EXPECT_FALSE(rows[i]["algorithm"].get<std::string>().empty());
+    }
+  }
+}
+
+TEST(Bench, WrongUseIsNamed) {
+  const auto expect_refused = [](const std::vector<std::string>& arguments, const char* message) {
+    const lab::CrewResult result = bench(1, arguments);
+    EXPECT_EQ(result.status, 1);
+    EXPECT_THAT(result.ranks[0].output, HasSubstr(message));
+  };
+  expect_refused({"--op", "alreduce"}, "unknown operation 'alreduce'; known are allreduce");
+  expect_refused({"--bytes", "4 apples"}, "is no size");
+  expect_refused({"--bytes", "-4"}, "is no size");
+  expect_refused({"--bytes", "8K:4K"}, "sizes go from");
+  expect_refused({"--algorithm", "rign"}, "unknown allreduce 'rign'; known are ring");
+  expect_refused({"--cluster", "/nonexistent.toml"}, "/nonexistent.toml");
+}
+
+}  // namespace
+}  // namespace virga::end_to_end
