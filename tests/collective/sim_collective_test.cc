@@ -89,7 +89,9 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
   constexpr std::pair<const char*, Reference> kOrders[] = {
       {"recursive_doubling", reference::recursive_doubling},
   };
-  for (const auto& [name, order] : kOrders) {
+  for (const auto& entry : kOrders) {
+    const char* name = entry.first;
+    const Reference order = entry.second;
     const AllreduceOptions mean(Reduction::kAverage, Choice(name, reference::kSliceBytes));
     for_every_size([&](Comm& comm, Vector data) { return allreduce(comm, comm.topology().world(), data, mean); },
                    [&](const Vectors& before, const Vectors& after) {
@@ -125,7 +127,9 @@ TEST_P(EveryLayout, ReduceScattersAddUpInTheOrderThatTheyPromise) {
   };
   const std::vector<std::pair<const char*, Sum>> promises = {
       {"hierarchical", host_by_host}, {"ring", reference::ring_part}, {"circulant", reference::circulant}};
-  for (const auto& [name, sum] : promises) {
+  for (const auto& promise : promises) {
+    const char* name = promise.first;
+    const Sum& sum = promise.second;
     const Choice choice(name, 4096);
     for_every_size(
         [&](Comm& comm, Vector data) {
