@@ -124,7 +124,7 @@ TEST(Disagreement, DifferentOperationsAndRoots) {
   SimJob roots(four_by_two(2));
   // A root may have sent all it had before anybody could object; the next operation tells it.
   const auto split = roots.run([&](Comm& comm) -> Task<void> {
-    const Vector mine(std::span(data[comm.rank()]));
+    const Vector mine{std::span(data[comm.rank()])};
     co_await broadcast(comm, comm.topology().world(), comm.rank() < 4 ? 0 : 3, mine, "chain");
     co_await barrier(comm, comm.topology().world());
   });
