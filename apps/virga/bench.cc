@@ -79,17 +79,15 @@ const Operation& find_operation(const std::string& name) {
 }
 
 size_t parse_size(const std::string& text) {
-  size_t end = 0, value = 0;
+  std::string bytes = text;
   try {
-    value = std::stoull(text, &end);
-  } catch (const std::exception&) {
-    fail(ErrorCode::kInvalidArgument, "'{}' is no size: a number, with K, M or G (1,024 times each) behind it", text);
+    CLI::AsSizeValue(false)(bytes);  // K is 1,024
+  } catch (const CLI::ValidationError&) {
+    bytes.clear();
   }
-  const std::string unit = text.substr(end);
-  const int shift = unit.empty() ? 0 : unit == "K" ? 10 : unit == "M" ? 20 : unit == "G" ? 30 : -1;
-  require(shift >= 0 && text[0] != '-' && value <= (size_t{1} << 40 >> shift),
-          "'{}' is no size up to 1,024 G: a number, with K, M or G (1,024 times each) behind it", text);
-  return value << shift;
+  require(!bytes.empty() && bytes.find_first_not_of("0123456789") == std::string::npos && bytes.size() <= 13,
+          "'{}' is no size: a number below 10^13, with K, M or G (1,024 times each) behind it or not", text);
+  return std::stoull(bytes);
 }
 
 // One size, or all that begin with the first and double up to the last.
@@ -106,18 +104,25 @@ std::vector<size_t> parse_sizes(const std::string& text) {
 // Element e of a rank's vector: a whole number, so that sums come out the same in any order.
 float value(Rank rank, size_t e) { return static_cast<float>((static_cast<size_t>(rank) * 7 + e) % 16); }
 
+// Of element e of a vector: who owns it is asked only where parts matter.
 float expected(const Operation& operation, size_t elements, int n, Rank rank, size_t e) {
-  float sum = 0;
-  int owner = 0;
-  while (owner + 1 < n && pattern::shard(elements, n, owner).end <= e) ++owner;
-  for (Rank other = 0; other < n; ++other) sum += value(other, e);
+  const auto sum = [&] {
+    float all = 0;
+    for (Rank other = 0; other < n; ++other) all += value(other, e);
+    return all;
+  };
+  const auto owner = [&] {
+    Rank found = 0;
+    while (pattern::shard(elements, n, found).end <= e) ++found;
+    return found;
+  };
   switch (operation.kind) {
     case OpKind::kAllreduce:
-      return sum;
+      return sum();
     case OpKind::kReduceScatter:
-      return owner == rank ? sum : value(rank, e);
+      return owner() == rank ? sum() : value(rank, e);
     case OpKind::kAllgather:
-      return value(owner, e);
+      return value(owner(), e);
     default:
       return value(0, e);
   }
@@ -130,7 +135,8 @@ struct Measured {
 
 class Bench {
  public:
-  Bench(cluster::Job& job, const Flags& flags) : job_(job), flags_(flags), operation_(find_operation(flags.op)) {}
+  Bench(cluster::Job& job, const Flags& flags, const cluster::Figures& figures)
+      : job_(job), flags_(flags), figures_(figures), operation_(find_operation(flags.op)) {}
 
   nlohmann::ordered_json row(size_t bytes) {
     const size_t elements = bytes / sizeof(float);
@@ -163,12 +169,7 @@ class Bench {
     shape.elements = elements;
     if (shape.kind == OpKind::kBroadcast) shape.root = 0;
     shape.layout = std::make_shared<const cluster::Topology>(job_.topology());
-    collective::Plan plan{};
-    job_.run([&](Comm& comm) -> Task<void> {
-      plan = collective::choose(shape, comm.figures(), choice());
-      co_return;
-    });
-    return plan;
+    return collective::choose(shape, figures_, choice());
   }
 
   // What must cross the busiest link, at its rate: a host's, or inside the only one a rank's.
@@ -176,12 +177,8 @@ class Bench {
     const int hosts = job_.topology().host_count();
     const bool inside = hosts == 1;
     const double factor = operation_.factor(inside ? job_.world_size() : hosts);
-    double rate = 0;
-    job_.run([&](Comm& comm) -> Task<void> {
-      rate = (inside ? comm.figures().inside_host : comm.figures().between_hosts).bytes_per_second;
-      co_return;
-    });
-    return static_cast<double>(bytes) * factor / rate;
+    const cluster::LinkFigures& link = inside ? figures_.inside_host : figures_.between_hosts;
+    return static_cast<double>(bytes) * factor / link.bytes_per_second;
   }
 
   Measured measure(size_t elements) {
@@ -220,8 +217,18 @@ class Bench {
 
   cluster::Job& job_;
   const Flags& flags_;
+  const cluster::Figures figures_;
   const Operation& operation_;
 };
+
+// By which ranks notice that their cluster files differ.
+std::string text_of(const cluster::Figures& figures) {
+  const auto link = [](const cluster::LinkFigures& f) {
+    return fmt::format("{} s {} B/s {} s a message", f.latency_seconds, f.bytes_per_second, f.message_seconds);
+  };
+  return fmt::format("between hosts {}; inside {}; memory {} B/s", link(figures.between_hosts),
+                     link(figures.inside_host), figures.memory_bytes_per_second);
+}
 
 void print_row(const nlohmann::ordered_json& row) {
   fmt::print("{:>12} {:>18} {:>12.6f} {:>12.6f} {:>10.3f} {:>9.3f} {:>8.2f} {:>8}\n", row["bytes"].get<size_t>(),
@@ -235,17 +242,20 @@ void print_row(const nlohmann::ordered_json& row) {
 void run(const Flags& flags, Context& context) {
   find_operation(flags.op);
   const std::vector<size_t> sizes = parse_sizes(flags.bytes);
-  std::optional<cluster::ClusterFile> file;
-  if (!flags.cluster_file.empty()) file = cluster::read_cluster_file(flags.cluster_file);
+  cluster::Figures figures = cluster::kOrdinaryFigures;
+  if (!flags.cluster_file.empty()) figures = cluster::read_cluster_file(flags.cluster_file).figures;
   cluster::JobOptions options;
-  options.settings = {{"op", flags.op}, {"bytes", flags.bytes}, {"algorithm", flags.algorithm}};
+  options.settings = {{"op", flags.op},
+                      {"bytes", flags.bytes},
+                      {"algorithm", flags.algorithm},
+                      {"slice bytes", std::to_string(flags.slice_bytes)},
+                      {"repetitions", std::to_string(flags.repetitions)},
+                      {"figures", text_of(figures)}};
   cluster::Job job(options);
-  if (file) {
-    job.run([&](Comm& comm) -> Task<void> {
-      comm.set_figures(file->figures);
-      co_return;
-    });
-  }
+  job.run([&](Comm& comm) -> Task<void> {
+    comm.set_figures(figures);
+    co_return;
+  });
   const bool first = job.rank() == 0;
   if (first && !flags.json.empty()) lab::require_writable(flags.json);
   if (first) {
@@ -254,7 +264,7 @@ void run(const Flags& flags, Context& context) {
     fmt::print("{:>12} {:>18} {:>12} {:>12} {:>10} {:>9} {:>8} {:>8}\n", "bytes", "algorithm", "seconds", "predicted",
                "algo GB/s", "bus GB/s", "of bound", "correct");
   }
-  Bench bench(job, flags);
+  Bench bench(job, flags, figures);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (size_t size : sizes) {
     rows.push_back(bench.row(size));

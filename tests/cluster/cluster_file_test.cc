@@ -8,8 +8,9 @@
 #include <limits>
 #include <unistd.h>
 
-#include "virga/base/error.h"
 #include "virga/base/random.h"
+
+#include "cluster/refusal.h"
 
 namespace virga::cluster {
 namespace {
@@ -47,20 +48,9 @@ std::string uneven(const std::string& hosts, const std::string& list) {
   return with("hosts = 8\nranks_per_host = 2\n", hosts + "\nranks_per_host = " + list + "\n");
 }
 
-template <class Call>
-std::string error_of_call(Call call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 std::string error_of(const std::string& text) {
   SCOPED_TRACE(text.substr(0, 1000));
-  return error_of_call([&] { parse_cluster_file(text, "my.toml"); });
+  return refusal_of([&] { parse_cluster_file(text, "my.toml"); });
 }
 
 // A folder of its own, removed in the end.
@@ -97,15 +87,14 @@ TEST(ClusterFile, IsReadFromAFile) {
   const Folder folder;
   EXPECT_EQ(read_cluster_file(folder.write(kEven)), parse_cluster_file(kEven, "my.toml"));
   const std::string path = folder.write(with("hosts = 8", "hosts = 0"));
-  EXPECT_THAT(error_of_call([&] { read_cluster_file(path); }), StartsWith(path + ":2:9: hosts is 0"));
+  EXPECT_THAT(refusal_of([&] { read_cluster_file(path); }), StartsWith(path + ":2:9: hosts is 0"));
 }
 
 TEST(ClusterFile, ThatCannotBeReadIsNamed) {
   const Folder folder;
   const std::string missing = folder.path() + "/missing.toml";
-  EXPECT_EQ(error_of_call([&] { read_cluster_file(missing); }), missing + ": can't be read: No such file or directory");
-  EXPECT_EQ(error_of_call([&] { read_cluster_file(folder.path()); }),
-            folder.path() + ": can't be read: Is a directory");
+  EXPECT_EQ(refusal_of([&] { read_cluster_file(missing); }), missing + ": can't be read: No such file or directory");
+  EXPECT_EQ(refusal_of([&] { read_cluster_file(folder.path()); }), folder.path() + ": can't be read: Is a directory");
 }
 
 TEST(ClusterFile, HasAtMostOneMebibyte) {
@@ -115,7 +104,7 @@ TEST(ClusterFile, HasAtMostOneMebibyte) {
   EXPECT_EQ(read_cluster_file(folder.write(text)), parse_cluster_file(kEven, "my.toml"));
   text += '\n';
   const std::string path = folder.write(text);
-  EXPECT_EQ(error_of_call([&] { read_cluster_file(path); }), path + ": a cluster file has at most 1048576 bytes");
+  EXPECT_EQ(refusal_of([&] { read_cluster_file(path); }), path + ": a cluster file has at most 1048576 bytes");
   EXPECT_THAT(error_of(text), StartsWith("my.toml: a cluster file has at most"));
 }
 
@@ -269,7 +258,7 @@ TEST(ClusterFile, ReadsWhatItWroteToTheBit) {
 }
 
 TEST(ClusterFile, WritesNothingThatCannotBeRead) {
-  const auto error = [](const ClusterFile& cluster) { return error_of_call([&] { write_cluster_file(cluster); }); };
+  const auto error = [](const ClusterFile& cluster) { return refusal_of([&] { write_cluster_file(cluster); }); };
   EXPECT_THAT(error({{}, kOrdinaryFigures}), HasSubstr("lists no host"));
   EXPECT_THAT(error({{2, 0}, kOrdinaryFigures}), HasSubstr("ranks_per_host is 0"));
   Figures figures = kOrdinaryFigures;

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <map>
 
-#include "virga/base/error.h"
+#include "cluster/refusal.h"
 
 namespace virga::cluster {
 namespace {
@@ -20,19 +20,8 @@ LaunchInfo read(const Variables& variables) {
   });
 }
 
-// The error's message; fails the test unless there is one, of kind kInvalidArgument.
-std::string error_of(const std::function<void()>& call) {
-  try {
-    call();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), ErrorCode::kInvalidArgument);
-    return error.what();
-  }
-  ADD_FAILURE() << "no error";
-  return {};
-}
 std::string error_of(const Variables& variables) {
-  return error_of([&] { read(variables); });
+  return refusal_of([&] { read(variables); });
 }
 
 Variables torchrun() {
@@ -229,7 +218,7 @@ TEST(Launch, FirstSlurmHost) {
   EXPECT_EQ(first_slurm_host("node[7,03-05]"), "node7");
   EXPECT_EQ(first_slurm_host("rack[1-2]n[01-04].example"), "rack1n01.example");
   for (const char* bad : {"", ",a", "node[", "node[]", "node[a-b]", "node]1", "node[-3]", "a b"}) {
-    EXPECT_THAT(error_of([&] { first_slurm_host(bad); }), HasSubstr(std::string("'") + bad + "'"));
+    EXPECT_THAT(refusal_of([&] { first_slurm_host(bad); }), HasSubstr(std::string("'") + bad + "'"));
   }
 }
 
@@ -238,10 +227,10 @@ TEST(Launch, SlurmTasksOnNode) {
   EXPECT_EQ(slurm_tasks_on_node("2(x3),1", 0), 2);
   EXPECT_EQ(slurm_tasks_on_node("2(x3),1", 2), 2);
   EXPECT_EQ(slurm_tasks_on_node("2(x3),1", 3), 1);
-  EXPECT_THAT(error_of([] { slurm_tasks_on_node("2(x3),1", 4); }), HasSubstr("node number 4"));
+  EXPECT_THAT(refusal_of([] { slurm_tasks_on_node("2(x3),1", 4); }), HasSubstr("node number 4"));
   for (const char* bad :
        {"", "x", "2(x", "2(x)", "2(x3", "(x3)", "0", "2,,1", "2(x3)1", "2(x0)", "-1", "2(x99999999999)"}) {
-    EXPECT_THAT(error_of([&] { slurm_tasks_on_node(bad, 5); }), HasSubstr(std::string("'") + bad + "'"));
+    EXPECT_THAT(refusal_of([&] { slurm_tasks_on_node(bad, 5); }), HasSubstr(std::string("'") + bad + "'"));
   }
 }
 

@@ -26,8 +26,6 @@ net::sim::Options hosts(int count) {
   return options;
 }
 
-int size_of_layout(const std::vector<int>& layout) { return std::accumulate(layout.begin(), layout.end(), 0); }
-
 // Sizes only: phantom vectors.
 void run(SimJob& job, const Trial& trial) {
   job.run_or_throw([&](Comm& comm) -> Task<void> {
@@ -45,9 +43,7 @@ Ledger charged(const Trial& trial, const cluster::Topology& layout, const Figure
 }
 
 class Cost : public ::testing::TestWithParam<const Algorithm*> {};
-INSTANTIATE_TEST_SUITE_P(Sim, Cost, ::testing::ValuesIn(algorithms()), [](const auto& info) {
-  return std::string(net::to_string(info.param->kind)) + "_" + std::string(info.param->name);
-});
+INSTANTIATE_TEST_SUITE_P(Sim, Cost, ::testing::ValuesIn(algorithms()), trial::test_name);
 
 void expect_counted(const Trial& trial, const net::sim::Options& options) {
   SimJob job(options);
@@ -70,7 +66,7 @@ void expect_counted(const Trial& trial, const net::sim::Options& options) {
 
 TEST_P(Cost, BytesAndMessagesAreTheLedgers) {
   const auto try_all = [&](const net::sim::Options& options) {
-    const int members = size_of_layout(options.ranks_per_host);
+    const int members = trial::size_of_layout(options.ranks_per_host);
     for (size_t elements : {0, 1, 16, 1000, 65'536, 65'537, 750'000}) {
       for (bool uneven : {false, true}) {
         Trial trial{GetParam(), elements, members};

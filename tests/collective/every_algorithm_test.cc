@@ -1,7 +1,6 @@
 // Every algorithm does what its operation promises: on every layout, for every dtype, reduction and root, for sizes
 // around every border.
 #include <gtest/gtest.h>
-#include <set>
 
 #include "collective/trial.h"
 
@@ -9,7 +8,6 @@ namespace virga::collective {
 namespace {
 
 using cluster::SimJob;
-using trial::Memory;
 using trial::Trial;
 
 net::sim::Options world(const std::vector<int>& layout, uint64_t seed) {
@@ -20,38 +18,18 @@ net::sim::Options world(const std::vector<int>& layout, uint64_t seed) {
   return options;
 }
 
-int size_of_layout(const std::vector<int>& layout) { return std::accumulate(layout.begin(), layout.end(), 0); }
-
 void expect_right(const Trial& trial, const std::vector<int>& layout) {
   SCOPED_TRACE(trial.text());
   SimJob job(world(layout, trial.elements));
   if (!trial::fits(trial, job.comm(0).topology())) return;
-  std::vector<Memory> in, out;
-  for (int member = 0; member < trial.members; ++member) {
-    in.emplace_back(trial.in_elements(member), trial.dtype).fill(member);
-    out.emplace_back(trial.out_elements(member), trial.dtype);
-    if (trial.in_place()) out.back().fill(member);
-  }
-  const std::vector<Memory> before = in;
-  job.run_or_throw([&](Comm& comm) { return trial.call(comm, in[comm.rank()].vector(), out[comm.rank()].vector()); });
-  for (int member = 0; member < trial.members; ++member) {
-    const std::vector<double> expected = trial.expected(member);
-    ASSERT_EQ(expected.size(), out[member].vector().elements);
-    for (size_t e = 0; e < expected.size(); ++e) {
-      ASSERT_EQ(out[member].get(e), expected[e]) << "member " << member << ", element " << e;
-    }
-    ASSERT_EQ(in[member].bytes(), before[member].bytes()) << "the input of member " << member;
-  }
+  trial::Memories memories(trial);
+  job.run_or_throw([&](Comm& comm) { return memories.call(comm); });
+  memories.expect_right();
 }
 
 std::vector<Reduction> reductions(const Trial& trial) {
   if (!trial.reduces()) return {Reduction::kSum};
   return {Reduction::kSum, Reduction::kAverage, Reduction::kMin, Reduction::kMax};
-}
-
-std::set<int> roots(const Trial& trial) {
-  if (!trial.has_root()) return {0};
-  return {0, trial.members / 2, trial.members - 1};
 }
 
 class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {
@@ -62,12 +40,10 @@ class EveryAlgorithm : public ::testing::TestWithParam<const Algorithm*> {
       GTEST_SUCCEED() << "has tests of its own";
       return;
     }
-    for (const auto& layout : trial::kLayouts) body(layout, size_of_layout(layout));
+    for (const auto& layout : trial::kLayouts) body(layout, trial::size_of_layout(layout));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Sim, EveryAlgorithm, ::testing::ValuesIn(algorithms()), [](const auto& info) {
-  return std::string(net::to_string(info.param->kind)) + "_" + std::string(info.param->name);
-});
+INSTANTIATE_TEST_SUITE_P(Sim, EveryAlgorithm, ::testing::ValuesIn(algorithms()), trial::test_name);
 
 TEST_P(EveryAlgorithm, GivesTheResultOnEveryLayoutForEverySize) {
   for_every_layout([&](const std::vector<int>& layout, int members) {
@@ -77,7 +53,7 @@ TEST_P(EveryAlgorithm, GivesTheResultOnEveryLayoutForEverySize) {
         trial.uneven = uneven;
         trial.slice_bytes = 4096;
         if (uneven && !trial.has_parts()) continue;
-        for (int root : roots(trial)) {
+        for (int root : trial.roots()) {
           trial.root = root;
           expect_right(trial, layout);
           if (HasFatalFailure()) return;

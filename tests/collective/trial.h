@@ -1,7 +1,9 @@
 #pragma once
 
 #include <algorithm>
+#include <gtest/gtest.h>
 #include <numeric>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -46,6 +48,13 @@ inline const std::vector<std::vector<int>> kLayouts = {{1},
                                                        {3, 2, 4},
                                                        {2, 3, 3, 1}};
 
+inline int size_of_layout(const std::vector<int>& layout) { return std::accumulate(layout.begin(), layout.end(), 0); }
+
+// How a test of one algorithm is called.
+inline std::string test_name(const ::testing::TestParamInfo<const Algorithm*>& info) {
+  return std::string(net::to_string(info.param->kind)) + "_" + std::string(info.param->name);
+}
+
 struct Trial {
   const Algorithm* algorithm;
   size_t elements;  // of the whole operation: of all parts, where there are parts
@@ -72,6 +81,11 @@ struct Trial {
   bool has_root() const {
     return kind() == OpKind::kBroadcast || kind() == OpKind::kReduce || kind() == OpKind::kGather ||
            kind() == OpKind::kScatter;
+  }
+  // That are worth trying.
+  std::set<int> roots() const {
+    if (!has_root()) return {0};
+    return {0, members / 2, members - 1};
   }
   bool reduces() const {
     return kind() == OpKind::kReduce || kind() == OpKind::kReduceScatter || kind() == OpKind::kAllreduce;
@@ -348,6 +362,37 @@ class Memory {
 
   DType dtype_;
   std::vector<std::byte> bytes_;
+};
+
+// What all members of a trial read and write.
+class Memories {
+ public:
+  explicit Memories(const Trial& trial) : trial_(trial) {
+    for (int member = 0; member < trial.members; ++member) {
+      in_.emplace_back(trial.in_elements(member), trial.dtype).fill(member);
+      out_.emplace_back(trial.out_elements(member), trial.dtype);
+      if (trial.in_place()) out_.back().fill(member);
+    }
+    before_ = in_;
+  }
+
+  Task<void> call(Comm& comm) { return trial_.call(comm, in_[comm.rank()].vector(), out_[comm.rank()].vector()); }
+
+  // Everybody's output is what it must be, and the input what it was.
+  void expect_right() {
+    for (int member = 0; member < trial_.members && trial_.kind() != OpKind::kBarrier; ++member) {
+      const std::vector<double> expected = trial_.expected(member);
+      ASSERT_EQ(expected.size(), out_[member].vector().elements);
+      for (size_t e = 0; e < expected.size(); ++e) {
+        ASSERT_EQ(out_[member].get(e), expected[e]) << "member " << member << ", element " << e;
+      }
+      ASSERT_EQ(in_[member].bytes(), before_[member].bytes()) << "the input of member " << member;
+    }
+  }
+
+ private:
+  const Trial trial_;
+  std::vector<Memory> in_, out_, before_;
 };
 
 // Which wire dtypes and reductions an algorithm can be tried with.

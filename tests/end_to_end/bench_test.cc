@@ -34,6 +34,27 @@ TEST(Bench, EveryOperationIsRightAndHasARowForEverySize) {
   }
 }
 
+TEST(Bench, RanksThatDisagreeAreNamedOnEveryRank) {
+  const std::string command = std::string("exec ") + VIRGA_COMMAND + " bench collective --bytes 1K ";
+  const auto expect_named = [&](const std::string& flags, const char* setting) {
+    const lab::CrewResult result = lab::run_local(2, {"/bin/sh", "-c", command + flags}, captured(60));
+    for (const lab::RankExit& rank : result.ranks) {
+      EXPECT_EQ(rank.status, 1) << rank.output;
+      EXPECT_THAT(rank.output, HasSubstr(setting));
+    }
+  };
+  expect_named("--repetitions $((RANK + 2))", "repetitions=3");
+  expect_named("--slice-bytes $((RANK * 64 + 64))", "slice bytes=128");
+  TemporaryFolder folder;
+  for (int rank = 0; rank < 2; ++rank) {
+    std::ofstream(folder / std::to_string(rank))
+        << "ranks_per_host = [2]\nmemory_bytes_per_second = 8e9\n"
+        << "[between_hosts]\nlatency_seconds = 0\nbytes_per_second = 1e8\n"
+        << "[inside_host]\nlatency_seconds = 0\nbytes_per_second = " << rank + 1 << "e9\n";
+  }
+  expect_named("--cluster " + (folder / "$RANK"), "figures=");
+}
+
 TEST(Bench, WrongUseIsNamed) {
   const auto expect_refused = [](const std::vector<std::string>& arguments, const char* message) {
     const lab::CrewResult result = bench(1, arguments);

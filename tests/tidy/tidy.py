@@ -173,7 +173,7 @@ def await_with_braces(source, _):
                 break
 
 
-# virga/collective/OPERATION/OPERATION.cc chooses among the algorithms, which are the other files there.
+# virga/collective/OPERATION/OPERATION.cc says what a request of the operation is; the other files are algorithms.
 ALGORITHM = r"virga/collective/([^/]+)/(?!\1\.cc)[^/]+\.cc"
 
 

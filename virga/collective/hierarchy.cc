@@ -10,8 +10,6 @@
 
 #include "virga/collective/hierarchy.h"
 
-#include <numeric>
-
 namespace virga::collective {
 namespace {
 
@@ -25,9 +23,8 @@ Group group_of(const Group& group, const Group& positions) {
 }
 
 // What the members of a host do with the whole vector: its owners own a shard each, the others none.
-Shape inside(const Shape& whole, OpKind kind, const Group& positions) {
+Shape inside(const Shape& whole, const Group& positions) {
   Shape shape = whole;
-  shape.kind = kind;
   shape.wire = whole.dtype;
   shape.layout = std::make_shared<const cluster::Topology>(whole.layout->of(positions));
   const int owners = whole.layout->owners_per_host();
@@ -47,11 +44,11 @@ Shape across_hosts(const Shape& whole, const Group& positions, pattern::Range sh
   return shape;
 }
 
-void charge_inside(const Shape& shape, OpKind kind, const Algorithm& algorithm, Ledger& ledger) {
+void charge_inside(const Shape& shape, const Algorithm& algorithm, Ledger& ledger) {
   ledger.at_once(shape.layout->host_count(), [&](int host) {
     const Group positions(shape.layout->ranks_of(host));
     const Ledger::Members members(ledger, positions.ranks());
-    algorithm.charge(inside(shape, kind, positions), ledger);
+    algorithm.charge(inside(shape, positions), ledger);
   });
 }
 
@@ -68,7 +65,7 @@ Task<void> hierarchical(Operation& op, Request request, std::function<Task<void>
   const Group host = layout.same_host(me);
   Request part = request;
   part.group = group_of(request.group, host);
-  part.shape = inside(request.shape, OpKind::kReduceScatter, host);
+  part.shape = inside(request.shape, host);
   part.phase = request.phase + kReduceInside;
   co_await reduce_scatter_direct.run(op, part);
   if (local < layout.owners_per_host()) {
@@ -81,20 +78,19 @@ Task<void> hierarchical(Operation& op, Request request, std::function<Task<void>
     own.phase = request.phase + kAcross;
     co_await across(op, std::move(own));
   }
-  part.shape = inside(request.shape, OpKind::kAllgather, host);
   part.phase = request.phase + kGatherInside;
   co_await allgather_direct.run(op, std::move(part));
 }
 
 void charge_hierarchical(const Shape& shape, Ledger& ledger, void (*across)(const Shape&, Ledger&)) {
   const cluster::Topology& layout = *shape.layout;
-  charge_inside(shape, OpKind::kReduceScatter, reduce_scatter_direct, ledger);
+  charge_inside(shape, reduce_scatter_direct, ledger);
   ledger.at_once(layout.owners_per_host(), [&](int owner) {
     const Group positions = layout.across_hosts(owner);
     const Ledger::Members members(ledger, positions.ranks());
     across(across_hosts(shape, positions, owned_shard(shape, positions.rank(0))), ledger);
   });
-  charge_inside(shape, OpKind::kAllgather, allgather_direct, ledger);
+  charge_inside(shape, allgather_direct, ledger);
 }
 
 }  // namespace virga::collective

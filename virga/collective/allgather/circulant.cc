@@ -12,6 +12,7 @@
 #include "virga/pattern/circulant.h"
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
@@ -36,22 +37,22 @@ struct Member {
   const Request& request;
   Circulant graph;
 
-  Task<void> exchange(int round) const {
-    std::vector<Task<void>> all;
+  Task<void> pass_on(int round) const {
+    const Rank behind = request.group.rank(graph.behind(round)), ahead = request.group.rank(graph.ahead(round));
+    std::vector<Task<void>> pieces;
     for (unsigned piece = 0; piece < 2; ++piece) {
       const Vector out = request.out.part(elements_of(request.shape, sent(graph, round)[piece]));
       const Vector in = request.out.part(elements_of(request.shape, received(graph, round)[piece]));
       const uint64_t chunk = chunk_number(request.phase, static_cast<size_t>(round), piece);
-      if (out.elements > 0) all.push_back(op.send(request.group.rank(graph.behind(round)), chunk, out.buffer()));
-      if (in.elements > 0) all.push_back(op.receive(request.group.rank(graph.ahead(round)), chunk, in.buffer()));
+      pieces.push_back(exchange(op, chunk, behind, out, ahead, in));
     }
-    return when_all(std::move(all), &op.scope());
+    return when_all(std::move(pieces), &op.scope());
   }
 };
 
 Task<void> run(Operation& op, Request request) {
   const Member member{op, request, Circulant{request.group.size(), request.me(op)}};
-  for (int round = member.graph.rounds() - 1; round >= 0; --round) co_await member.exchange(round);
+  for (int round = member.graph.rounds() - 1; round >= 0; --round) co_await member.pass_on(round);
 }
 
 void charge(const Shape& shape, Ledger& ledger) {

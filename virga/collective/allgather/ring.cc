@@ -9,8 +9,8 @@
 #include "virga/pattern/ring.h"
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/collective/part_slices.h"
-#include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
@@ -27,19 +27,16 @@ struct Slice {
   Ring ring;
   size_t index;
 
-  Task<void> exchange(int step) const {
+  Task<void> pass_on(int step) const {
     const Vector out = request.out.part(slices.at(ring.gather_send(step), index));
     const Vector in = request.out.part(slices.at(ring.gather_receive(step), index));
     const uint64_t chunk = chunk_number(request.phase, index, static_cast<unsigned>(step));
-    std::vector<Task<void>> both;
-    if (out.elements > 0) both.push_back(op.send(request.group.rank(ring.next()), chunk, out.buffer()));
-    if (in.elements > 0) both.push_back(op.receive(request.group.rank(ring.previous()), chunk, in.buffer()));
-    return when_all(std::move(both), &op.scope());
+    return exchange(op, chunk, request.group.rank(ring.next()), out, request.group.rank(ring.previous()), in);
   }
 };
 
 Task<void> gather_slice(Slice slice) {
-  for (int step = 0; step + 1 < slice.ring.size; ++step) co_await slice.exchange(step);
+  for (int step = 0; step + 1 < slice.ring.size; ++step) co_await slice.pass_on(step);
 }
 
 Task<void> run(Operation& op, Request request) {

@@ -10,9 +10,9 @@
 // "Collective communication: theory, practice, and experience", 2007.
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/pattern/ring.h"
 #include "virga/pattern/tree.h"
-#include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
@@ -48,13 +48,10 @@ Task<void> hand_down(Member& member, int child) {
 Task<void> gather(Member& member) {
   const pattern::Ring ring{member.size(), member.distance};
   for (int step = 0; step + 1 < ring.size; ++step) {
-    const net::Buffer out = member.part(ring.gather_send(step), ring.gather_send(step) + 1).buffer();
-    const net::Buffer in = member.part(ring.gather_receive(step), ring.gather_receive(step) + 1).buffer();
+    const Vector out = member.part(ring.gather_send(step), ring.gather_send(step) + 1);
+    const Vector in = member.part(ring.gather_receive(step), ring.gather_receive(step) + 1);
     const uint64_t chunk = chunk_number(member.request.phase + kGather, 0, static_cast<unsigned>(step));
-    std::vector<Task<void>> both;
-    if (out.bytes > 0) both.push_back(member.op.send(member.rank_at(ring.next()), chunk, out));
-    if (in.bytes > 0) both.push_back(member.op.receive(member.rank_at(ring.previous()), chunk, in));
-    co_await when_all(std::move(both), &member.op.scope());
+    co_await exchange(member.op, chunk, member.rank_at(ring.next()), out, member.rank_at(ring.previous()), in);
   }
 }
 

@@ -13,6 +13,7 @@
 #include "virga/pattern/circulant.h"
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/collective/part_slices.h"
 #include "virga/runtime/task_group.h"
 
@@ -73,12 +74,10 @@ struct Slice {
   const Shape& shape() const { return request.shape; }
   Vector in_vector(int distance) const { return request.out.part(packed.in_vector(distance)); }
 
-  Task<void> exchange(int round, Vector out, Vector in) const {
+  Task<void> pass_on(int round, Vector out, Vector in) const {
     const uint64_t chunk = chunk_number(request.phase, index, static_cast<unsigned>(round));
-    std::vector<Task<void>> both;
-    if (out.elements > 0) both.push_back(op.send(request.group.rank(graph.ahead(round)), chunk, out.buffer()));
-    if (in.elements > 0) both.push_back(op.receive(request.group.rank(graph.behind(round)), chunk, in.buffer()));
-    return when_all(std::move(both), &op.scope());
+    const Rank ahead = request.group.rank(graph.ahead(round)), behind = request.group.rank(graph.behind(round));
+    return exchange(op, chunk, ahead, out, behind, in);
   }
 };
 
@@ -93,7 +92,7 @@ Task<void> reduce_slice(Slice slice) {
   for (int round = 0; round < slice.graph.rounds(); ++round) {
     const Vector nearer = sums.part(slice.packed.received(round));
     const Vector in = incoming.vector().part({0, nearer.elements});
-    co_await slice.exchange(round, sums.part(slice.packed.sent(round)), in);
+    co_await slice.pass_on(round, sums.part(slice.packed.sent(round)), in);
     co_await slice.op.work(added_bytes(slice.packed.received(round), shape.dtype), [&] {
       if (!in.phantom()) kernel::reduce(shape.reduce_op(), shape.dtype, nearer.span(), in.span());
     });

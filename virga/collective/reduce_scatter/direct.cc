@@ -6,6 +6,7 @@
 // between hosts the ring is kinder to the links.
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/inputs.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
@@ -17,23 +18,20 @@ size_t work_bytes(const Shape& shape, size_t length) {
 
 Task<void> collect_slice(Operation& op, const Request& request, Vector own, size_t index) {
   const Shape& shape = request.shape;
-  std::vector<Scratch> theirs;
-  std::vector<std::span<const std::byte>> inputs;  // in the order of members
+  Inputs inputs(own);  // in the order of members
   std::vector<Task<void>> receives;
   for (int member = 0; member < request.group.size(); ++member) {
     if (member == request.me(op)) {
-      inputs.push_back(own.span());
+      inputs.add_own();
       continue;
     }
-    const Vector into = theirs.emplace_back(own.elements, own).vector();
-    inputs.push_back(into.span());
-    receives.push_back(op.receive(request.group.rank(member), chunk_number(request.phase, index, 0), into.buffer()));
+    receives.push_back(
+        op.receive(request.group.rank(member), chunk_number(request.phase, index, 0), inputs.add_incoming().buffer()));
   }
   co_await when_all(std::move(receives), &op.scope());
   co_await op.work(work_bytes(shape, own.elements), [&] {
-    if (own.phantom()) return;
-    kernel::reduce(shape.reduce_op(), shape.dtype, own.span(), inputs);
-    if (shape.divisor > 1) kernel::divide(shape.dtype, own.span(), shape.divisor);
+    inputs.reduce_into(own, shape);
+    if (!own.phantom() && shape.divisor > 1) kernel::divide(shape.dtype, own.span(), shape.divisor);
   });
 }
 

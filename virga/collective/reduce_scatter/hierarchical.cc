@@ -14,6 +14,7 @@
 // 2018, with direct exchange across hosts.
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/inputs.h"
 #include "virga/collective/part_slices.h"
 #include "virga/collective/relay.h"
 #include "virga/runtime/task_group.h"
@@ -56,22 +57,18 @@ struct Slice {
 // The sum of a part over this host, into `sum`, which may be this member's own values.
 Task<void> sum_of_host(Slice slice, int owner, Vector sum) {
   const Vector own = slice.part(owner);
-  std::vector<Scratch> theirs;
-  std::vector<std::span<const std::byte>> inputs;  // by local index
+  Inputs inputs(own);  // by local index
   std::vector<Task<void>> receives;
   for (int member : slice.layout().ranks_of(slice.host())) {
     if (member == slice.me) {
-      inputs.push_back(own.span());
+      inputs.add_own();
       continue;
     }
-    const Vector into = theirs.emplace_back(own.elements, own).vector();
-    inputs.push_back(into.span());
-    receives.push_back(slice.op.receive(slice.request.group.rank(member), slice.chunk(kInside, owner), into.buffer()));
+    receives.push_back(slice.op.receive(slice.request.group.rank(member), slice.chunk(kInside, owner),
+                                        inputs.add_incoming().buffer()));
   }
   co_await when_all(std::move(receives), &slice.op.scope());
-  co_await slice.op.work(reduced_bytes(inputs.size(), own.bytes()), [&] {
-    if (!own.phantom()) kernel::reduce(slice.shape().reduce_op(), own.dtype, sum.span(), inputs);
-  });
+  co_await slice.op.work(reduced_bytes(inputs.count(), own.bytes()), [&] { inputs.reduce_into(sum, slice.shape()); });
 }
 
 Task<void> relay(Slice slice, int owner) {
@@ -86,26 +83,22 @@ Task<void> relay(Slice slice, int owner) {
 // What this member's part comes to.
 Task<void> collect(Slice slice) {
   const Vector own = slice.part(slice.me);
-  std::vector<Scratch> theirs;
-  std::vector<std::span<const std::byte>> inputs;  // by host
+  Inputs inputs(own);  // by host
   std::vector<Task<void>> arrivals;
   for (int host = 0; host < slice.layout().host_count(); ++host) {
     if (host == slice.host()) {
-      inputs.push_back(own.span());
+      inputs.add_own();
       arrivals.push_back(sum_of_host(slice, slice.me, own));
       continue;
     }
-    const Vector into = theirs.emplace_back(own.elements, own).vector();
-    inputs.push_back(into.span());
     const Rank from = slice.request.group.rank(handler(slice.layout(), host, slice.me));
-    arrivals.push_back(slice.op.receive(from, slice.chunk(kAcross, slice.me), into.buffer()));
+    arrivals.push_back(slice.op.receive(from, slice.chunk(kAcross, slice.me), inputs.add_incoming().buffer()));
   }
   co_await when_all(std::move(arrivals), &slice.op.scope());
   const Shape& shape = slice.shape();
   co_await slice.op.work(finished_bytes(shape, own.bytes()), [&] {
-    if (own.phantom()) return;
-    kernel::reduce(shape.reduce_op(), own.dtype, own.span(), inputs);
-    if (shape.divisor > 1) kernel::divide(own.dtype, own.span(), shape.divisor);
+    inputs.reduce_into(own, shape);
+    if (!own.phantom() && shape.divisor > 1) kernel::divide(own.dtype, own.span(), shape.divisor);
   });
 }
 

@@ -12,6 +12,7 @@
 #include "virga/pattern/ring.h"
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/collective/part_slices.h"
 #include "virga/runtime/task_group.h"
 
@@ -41,12 +42,9 @@ struct Slice {
     return most;
   }
 
-  Task<void> exchange(int step, Vector out, Vector in) const {
+  Task<void> pass_on(int step, Vector out, Vector in) const {
     const uint64_t chunk = chunk_number(request.phase, index, static_cast<unsigned>(step));
-    std::vector<Task<void>> both;
-    if (out.elements > 0) both.push_back(op.send(request.group.rank(ring.next()), chunk, out.buffer()));
-    if (in.elements > 0) both.push_back(op.receive(request.group.rank(ring.previous()), chunk, in.buffer()));
-    return when_all(std::move(both), &op.scope());
+    return exchange(op, chunk, request.group.rank(ring.next()), out, request.group.rank(ring.previous()), in);
   }
 
   // sum += more, off the loop.
@@ -63,7 +61,7 @@ Task<void> reduce_slice(Slice slice) {
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const Vector mine = slice.part(slice.ring.reduce_receive(step));
     const Vector in = (step % 2 == 0 ? first : second).vector().part({0, mine.elements});
-    co_await slice.exchange(step, out, in);
+    co_await slice.pass_on(step, out, in);
     const bool last = step + 2 == slice.ring.size;
     const Vector sum = last ? mine : in, more = last ? in : mine;
     co_await slice.add(sum, more);
