@@ -47,20 +47,10 @@ std::vector<float> select(std::vector<float>& residual, const std::vector<float>
   return sent;
 }
 
-// The sum starts from zeros and takes members in order.
-std::vector<float> sum_from_zero(const Vectors& members) {
-  std::vector<float> sum(members[0].size(), 0.0f);
-  for (const auto& member : members) {
-    for (size_t e = 0; e < sum.size(); ++e) {
-      if (member[e] != 0.0f) sum[e] += member[e];
-    }
-  }
-  return sum;
-}
-
 std::vector<int> flat_layout(int ranks) { return std::vector<int>(ranks, 1); }
 
-// hitopk in plain loops; residuals[host] covers the whole vector. Flat top-k is the case of one rank a host.
+// hitopk in plain loops; residuals[host] covers the whole vector. Flat top-k is the case of one rank a host. The sum
+// starts from zeros and takes hosts in order.
 std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>& ranks_per_host, Vectors& residuals,
                                     const SparseOptions& options) {
   const size_t elements = ranks[0].size();
@@ -75,15 +65,13 @@ std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>
   std::vector<float> result(elements);
   for (size_t owner = 0; owner < owners; ++owner) {
     const size_t begin = reference::cut(elements, owners, owner), end = reference::cut(elements, owners, owner + 1);
-    Vectors sent;
     for (size_t host = 0; host < hosts.size(); ++host) {
       std::vector<float> shard(hosts[host].begin() + begin, hosts[host].begin() + end);
       std::vector<float> residual(residuals[host].begin() + begin, residuals[host].begin() + end);
-      sent.push_back(select(residual, shard, scale, options.density, options.value_dtype));
+      const std::vector<float> sent = select(residual, shard, scale, options.density, options.value_dtype);
+      for (size_t e = 0; e < sent.size(); ++e) result[begin + e] += sent[e];
       std::copy(residual.begin(), residual.end(), residuals[host].begin() + begin);
     }
-    const auto sum = sum_from_zero(sent);
-    std::copy(sum.begin(), sum.end(), result.begin() + begin);
   }
   return result;
 }
@@ -118,22 +106,24 @@ TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
     for (double density : {1e-9, 0.01, 0.3, 1.0}) {
       for (size_t elements : {0, 1, 5, 3001, 70'000}) {
         if (elements == 70'000 && density != 0.01) continue;
-        SCOPED_TRACE(fmt::format("{} density {} elements {}", to_string(dtype), density, elements));
-        const SparseOptions options(density, dtype, Reduction::kAverage);
-        SimJob job(world(layout(), elements));
-        std::vector<Selector> selectors;
-        for (Rank r = 0; r < ranks(); ++r) {
-          selectors.emplace_back(residual_range("hitopk", job.comm(r).topology(), r, elements).size());
-        }
-        Vectors residuals(layout().size(), std::vector<float>(elements));
-        for (int step = 0; step < 3; ++step) {
-          const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
-          Vectors results = gradients;
-          job.run_or_throw([&](Comm& comm) {
-            return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "hitopk");
-          });
-          const auto expected = hitopk_reference(gradients, layout(), residuals, options);
-          for (const auto& result : results) expect_same(result, expected);
+        for (const char* algorithm : {"hitopk", "hitopk_circulant"}) {
+          SCOPED_TRACE(fmt::format("{} {} density {} elements {}", algorithm, to_string(dtype), density, elements));
+          const SparseOptions options(density, dtype, Reduction::kAverage);
+          SimJob job(world(layout(), elements));
+          std::vector<Selector> selectors;
+          for (Rank r = 0; r < ranks(); ++r) {
+            selectors.emplace_back(residual_range(algorithm, job.comm(r).topology(), r, elements).size());
+          }
+          Vectors residuals(layout().size(), std::vector<float>(elements));
+          for (int step = 0; step < 3; ++step) {
+            const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+            Vectors results = gradients;
+            job.run_or_throw([&](Comm& comm) {
+              return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], algorithm);
+            });
+            const auto expected = hitopk_reference(gradients, layout(), residuals, options);
+            for (const auto& result : results) expect_same(result, expected);
+          }
         }
       }
     }
@@ -141,19 +131,21 @@ TEST_P(SparseOnEveryLayout, HiTopKEqualsTheReference) {
 }
 
 TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
-  const size_t elements = 5003;
-  const SparseOptions options(0.01, DType::kFloat16, Reduction::kAverage);
-  SimJob job(world(layout(), 3));
-  std::vector<Selector> selectors;
-  for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
-  Vectors residuals(ranks(), std::vector<float>(elements));
-  for (int step = 0; step < 3; ++step) {
-    const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
-    Vectors results = gradients;
-    job.run_or_throw(
-        [&](Comm& comm) { return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "flat"); });
-    const auto expected = hitopk_reference(gradients, flat_layout(ranks()), residuals, options);
-    for (const auto& result : results) expect_same(result, expected);
+  for (const char* algorithm : {"flat", "flat_circulant"}) {
+    const size_t elements = 5003;
+    const SparseOptions options(0.01, DType::kFloat16, Reduction::kAverage);
+    SimJob job(world(layout(), 3));
+    std::vector<Selector> selectors;
+    for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
+    Vectors residuals(ranks(), std::vector<float>(elements));
+    for (int step = 0; step < 3; ++step) {
+      const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+      Vectors results = gradients;
+      job.run_or_throw(
+          [&](Comm& comm) { return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], algorithm); });
+      const auto expected = hitopk_reference(gradients, flat_layout(ranks()), residuals, options);
+      for (const auto& result : results) expect_same(result, expected);
+    }
   }
 }
 

@@ -12,4 +12,9 @@ codec::SparseFormat sparse_format(const Shape& shape);
 Task<void> select(Operation& op, const Request& request, net::Buffer message);
 void charge_select(const Shape& shape, Ledger& ledger);
 
+// A whole flat sparse allreduce: select, exchange what was selected by an allgather of bytes, add it up from zero in
+// the order of members.
+Task<void> exchange_selections(Operation& op, Request request, const Algorithm& allgather);
+void charge_exchange_selections(const Shape& shape, Ledger& ledger, const Algorithm& allgather);
+
 }  // namespace virga::collective
