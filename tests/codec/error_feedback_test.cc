@@ -57,6 +57,53 @@ TEST(ErrorFeedback, RestoreGivesBackWhatWasSent) {
   }
 }
 
+// What comes back can be sent again; a step that is skipped takes it away to the bit, however it was rounded.
+TEST(ErrorFeedback, RestoreUndoesWhatWasGivenBack) {
+  ErrorFeedback feedback(1000);
+  const SparseFormat format(1000, 10, DType::kFloat16);
+  std::vector<std::byte> bytes(format.payload_bytes());
+  const std::vector<float> gradient = normals(1000, 1);
+  feedback.compress(gradient, 1.0f, format, bytes);
+  const std::vector<float> before = residual_of(feedback);
+  Entries entries;
+  entries.add(3, 1e6f);
+  entries.add(999, 1.0f / 3);
+  EXPECT_TRUE(feedback.give_back(entries));
+  EXPECT_TRUE(feedback.give_back(entries));
+  EXPECT_EQ(feedback.residual()[3], before[3] + 1e6f + 1e6f);
+  EXPECT_EQ(feedback.residual()[999], before[999] + 1.0f / 3 + 1.0f / 3);
+  feedback.restore_last();
+  EXPECT_EQ(residual_of(feedback), gradient);
+  feedback.restore_last();  // only once
+  EXPECT_EQ(residual_of(feedback), gradient);
+}
+
+TEST(ErrorFeedback, WhatIsGivenBackStaysWhenTheNextStepBegins) {
+  ErrorFeedback feedback(10);
+  const SparseFormat format(10, 1, DType::kFloat32);
+  std::vector<std::byte> bytes(format.payload_bytes());
+  const std::vector<float> nothing(10);
+  feedback.compress(nothing, 1.0f, format, bytes);
+  Entries entries;
+  entries.add(4, 2.5f);
+  feedback.give_back(entries);
+  feedback.compress(nothing, 1.0f, format, bytes);
+  feedback.restore_last();
+  EXPECT_EQ(feedback.residual()[4], 2.5f);
+}
+
+TEST(ErrorFeedback, WhatWouldOverflowIsNotGivenBack) {
+  ErrorFeedback feedback(2);
+  feedback.set_residual(std::vector<float>{1, 3e38f});
+  for (float bad : {3e38f, std::nanf("")}) {
+    Entries entries;
+    entries.add(0, 1);
+    entries.add(1, bad);
+    EXPECT_FALSE(feedback.give_back(entries));
+    EXPECT_EQ(residual_of(feedback), (std::vector<float>{1, 3e38f}));
+  }
+}
+
 TEST(ErrorFeedback, NonFiniteGradientPoisonsTheMessageOnly) {
   ErrorFeedback feedback(100);
   const SparseFormat format(100, 3, DType::kFloat16);

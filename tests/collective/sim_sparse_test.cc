@@ -3,6 +3,7 @@
 #include <cstring>
 #include <gtest/gtest.h>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <tuple>
 
@@ -28,21 +29,28 @@ float rounded(float x, DType dtype) {
   return x;
 }
 
-// One member's step of top-k with error feedback by sorting everything: what it sends, dense.
-std::vector<float> select(std::vector<float>& residual, const std::vector<float>& gradient, float scale, double density,
-                          DType dtype) {
+// Adds a gradient to a residual and selects the top k of that by sorting everything.
+std::vector<size_t> selected(std::vector<float>& residual, const std::vector<float>& gradient, float scale,
+                             double density) {
   const size_t n = gradient.size();
-  std::vector<float> sent(n, 0.0f);
-  if (n == 0) return sent;
+  if (n == 0) return {};
   for (size_t i = 0; i < n; ++i) residual[i] += gradient[i] * scale;
   std::vector<size_t> order(n);
   std::iota(order.begin(), order.end(), size_t{0});
   std::stable_sort(order.begin(), order.end(),
                    [&](size_t a, size_t b) { return std::fabs(residual[a]) > std::fabs(residual[b]); });
   const size_t k = std::clamp<size_t>(std::llround(density * static_cast<double>(n)), 1, n);
-  for (size_t i = 0; i < k; ++i) {
-    sent[order[i]] = rounded(residual[order[i]], dtype);
-    residual[order[i]] -= sent[order[i]];
+  order.resize(k);
+  return order;
+}
+
+// One member's step of top-k with error feedback: what it sends, dense.
+std::vector<float> select(std::vector<float>& residual, const std::vector<float>& gradient, float scale, double density,
+                          DType dtype) {
+  std::vector<float> sent(gradient.size(), 0.0f);
+  for (size_t e : selected(residual, gradient, scale, density)) {
+    sent[e] = rounded(residual[e], dtype);
+    residual[e] -= sent[e];
   }
   return sent;
 }
@@ -73,6 +81,61 @@ std::vector<float> hitopk_reference(const Vectors& ranks, const std::vector<int>
       std::copy(residual.begin(), residual.end(), residuals[host].begin() + begin);
     }
   }
+  return result;
+}
+
+using Message = std::map<size_t, float>;  // what travels: by index
+
+// Two messages of gtopk become one.
+void merge(Message& mine, const Message& theirs, std::vector<float>& residual, DType dtype) {
+  const size_t k = mine.size();
+  for (const auto& [index, value] : theirs) {
+    if (!mine.emplace(index, value).second) mine[index] += value;
+  }
+  std::vector<std::pair<float, size_t>> order;
+  for (const auto& [index, value] : mine) order.emplace_back(-std::fabs(value), index);
+  std::sort(order.begin(), order.end());
+  for (size_t i = 0; i < order.size(); ++i) {
+    const size_t index = order[i].second;
+    const float kept = i < k ? rounded(mine[index], dtype) : 0;
+    residual[index] += mine[index] - kept;
+    mine[index] = kept;
+    if (i >= k) mine.erase(index);
+  }
+}
+
+void merge_all(std::vector<Message>& messages, const std::vector<size_t>& members, Vectors& residuals, DType dtype) {
+  for (size_t distance = 1; distance < members.size(); distance *= 2) {
+    for (size_t i = 0; i + distance < members.size(); i += 2 * distance) {
+      merge(messages[members[i]], messages[members[i + distance]], residuals[members[i]], dtype);
+    }
+  }
+}
+
+std::vector<float> gtopk_reference(const Vectors& members, const std::vector<int>& ranks_per_host, Vectors& residuals,
+                                   const SparseOptions& options) {
+  const size_t elements = members[0].size();
+  const float scale = options.reduction == Reduction::kAverage ? 1.0f / static_cast<float>(members.size()) : 1.0f;
+  std::vector<Message> messages;
+  for (size_t i = 0; i < members.size(); ++i) {
+    Message message;
+    for (size_t e : selected(residuals[i], members[i], scale, options.density)) {
+      message[e] = rounded(residuals[i][e], options.value_dtype);
+      residuals[i][e] -= message[e];
+    }
+    messages.push_back(message);
+  }
+  std::vector<size_t> firsts;
+  size_t rank = 0;
+  for (int count : ranks_per_host) {
+    firsts.push_back(rank);
+    std::vector<size_t> host;
+    for (int local = 0; local < count; ++local) host.push_back(rank++);
+    merge_all(messages, host, residuals, options.value_dtype);
+  }
+  merge_all(messages, firsts, residuals, options.value_dtype);
+  std::vector<float> result(elements);
+  for (const auto& [index, value] : messages[0]) result[index] = value;
   return result;
 }
 
@@ -145,6 +208,35 @@ TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
           [&](Comm& comm) { return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], algorithm); });
       const auto expected = hitopk_reference(gradients, flat_layout(ranks()), residuals, options);
       for (const auto& result : results) expect_same(result, expected);
+    }
+  }
+}
+
+// Every result and every residual, since they say what a merge gave back to whom.
+TEST_P(SparseOnEveryLayout, GTopKEqualsTheReference) {
+  for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
+    for (double density : {1e-9, 0.01, 0.3, 1.0}) {
+      for (size_t elements : {0, 1, 5, 3001}) {
+        SCOPED_TRACE(fmt::format("{} density {} elements {}", to_string(dtype), density, elements));
+        const SparseOptions options(density, dtype, Reduction::kAverage);
+        SimJob job(world(layout(), elements));
+        std::vector<Selector> selectors;
+        for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
+        Vectors residuals(ranks(), std::vector<float>(elements));
+        for (int step = 0; step < 3; ++step) {
+          const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+          Vectors results = gradients;
+          job.run_or_throw([&](Comm& comm) {
+            return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "gtopk");
+          });
+          const auto expected = gtopk_reference(gradients, layout(), residuals, options);
+          for (const auto& result : results) expect_same(result, expected);
+          for (Rank r = 0; r < ranks(); ++r) {
+            const std::span<const float> residual = selectors[r].feedback.residual();
+            expect_same({residual.begin(), residual.end()}, residuals[r]);
+          }
+        }
+      }
     }
   }
 }

@@ -42,6 +42,20 @@ TEST(BinomialTree, SubtreesAreRangesThatChildrenShareOut) {
   }
 }
 
+TEST(BinomialTree, EdgesAndHeightsAreThoseOfTheTree) {
+  for (int size = 1; size <= 70; ++size) {
+    const BinomialTree tree{size};
+    std::vector<int> height(static_cast<size_t>(size));
+    for (int distance = size - 1; distance > 0; --distance) {
+      EXPECT_EQ(tree.edges(distance), tree.edges(tree.parent(distance)) + 1);
+      int& parent = height[static_cast<size_t>(tree.parent(distance))];
+      parent = std::max(parent, height[static_cast<size_t>(distance)] + 1);
+    }
+    for (int distance = 0; distance < size; ++distance) EXPECT_EQ(tree.height(distance), height[distance]);
+    EXPECT_EQ(tree.edges(0), 0);
+  }
+}
+
 TEST(BinomialTree, NobodyIsFartherFromTheRootThanItsDepth) {
   for (int size = 1; size <= 70; ++size) {
     const BinomialTree tree{size};

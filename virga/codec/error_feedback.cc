@@ -1,6 +1,7 @@
 #include "virga/codec/error_feedback.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "virga/base/error.h"
 #include "virga/kernel/elementwise.h"
@@ -14,7 +15,7 @@ bool ErrorFeedback::compress(std::span<const float> gradient, float scale, const
           format.n());
   require(out.size() == format.payload_bytes(), "{} bytes given for a sparse message of {} bytes", out.size(),
           format.payload_bytes());
-  last_ = {};
+  forget_last();
   last_ = topk_.error_feedback_select(gradient, residual_, scale, format.k(), format.value_dtype());
   if (last_.finite) {
     format.encode(last_.indices, last_.values, out);
@@ -24,9 +25,19 @@ bool ErrorFeedback::compress(std::span<const float> gradient, float scale, const
   return last_.finite;
 }
 
+bool ErrorFeedback::give_back(const Entries& entries) {
+  for (size_t i = 0; i < entries.size(); ++i) {
+    if (!std::isfinite(residual_[entries.indices[i]] + entries.values[i])) return false;
+  }
+  for (uint32_t index : entries.indices) before_.push_back({index, residual_[index]});
+  kernel::scatter_add(residual_, entries.indices, entries.values);
+  return true;
+}
+
 void ErrorFeedback::restore_last() {
+  for (auto before = before_.rbegin(); before != before_.rend(); ++before) residual_[before->index] = before->value;
   kernel::scatter_add(residual_, last_.indices, last_.values);
-  last_ = {};
+  forget_last();
 }
 
 void ErrorFeedback::set_residual(std::span<const float> residual) {
@@ -34,7 +45,12 @@ void ErrorFeedback::set_residual(std::span<const float> residual) {
           residual.size());
   if (!kernel::all_finite(residual)) fail(ErrorCode::kNonFinite, "a residual can't hold NaN or Inf");
   std::copy(residual.begin(), residual.end(), residual_.begin());
+  forget_last();
+}
+
+void ErrorFeedback::forget_last() {
   last_ = {};
+  before_.clear();
 }
 
 }  // namespace virga::codec

@@ -31,9 +31,15 @@ class ErrorFeedback {
   // anything changes.
   bool compress(std::span<const float> gradient, float scale, const SparseFormat& format, std::span<std::byte> out);
 
-  // Adds what the last compress sent back to the residual, for a step that is skipped on all ranks:
-  // the residual is then what compress accumulated, and nothing is lost. A second call, or one
-  // after a poison message, does nothing.
+  // Adds entries to the residual that were taken out of messages on their way, here or elsewhere: by
+  // an algorithm that sends on less than it gets. Returns false and changes nothing if a sum would be
+  // NaN or Inf. Indices must be below n: whoever unpacked them has checked that.
+  bool give_back(const Entries& entries);
+
+  // For a step that is skipped on all ranks: undoes what was given back since the last compress and
+  // adds what that sent. The residual is then what compress accumulated, bit for bit (but where a
+  // value had saturated), and nothing is lost. A second call, or one after a poison message, does
+  // nothing.
   void restore_last();
 
   std::span<const float> residual() const { return residual_; }
@@ -42,9 +48,16 @@ class ErrorFeedback {
   void set_residual(std::span<const float> residual);
 
  private:
+  struct Before {  // what the residual was at an index
+    uint32_t index;
+    float value;
+  };
+  void forget_last();
+
   std::vector<float> residual_;
   kernel::TopK topk_;
-  kernel::Selection last_;  // spans into topk_
+  kernel::Selection last_;      // spans into topk_
+  std::vector<Before> before_;  // where something was given back, in that order
 };
 
 }  // namespace virga::codec

@@ -51,6 +51,13 @@ struct BFloat16 {
   static float load_value(const std::byte* at) { return bfloat16_to_float(load<uint16_t>(at)); }
 };
 
+template <class Value>
+std::vector<float> load_values(const std::byte* at, uint64_t k) {
+  std::vector<float> values(k);
+  for (uint64_t i = 0; i < k; ++i) values[i] = Value::load_value(at + i * Value::kBytes);
+  return values;
+}
+
 // A piece of indices at a time, so that the prefetches run ahead of the additions.
 template <class Value>
 void add_values(const EliasFano& coder, std::span<const std::byte> indices, const std::byte* value, float* dst) {
@@ -176,6 +183,25 @@ void SparsePayload::add_to(std::span<float> dst) const {
     default:
       return add_values<Float32>(coder, indices, values, dst.data());
   }
+}
+
+Entries SparsePayload::entries() const {
+  Entries entries;
+  if (!finite_ || format_.k() == 0) return entries;
+  entries.indices.resize(format_.k());
+  format_.indices_.decode(format_.indices_of(bytes_), entries.indices);
+  const std::byte* values = format_.values_of(bytes_).data();
+  switch (format_.value_dtype()) {
+    case DType::kFloat16:
+      entries.values = load_values<Float16>(values, format_.k());
+      break;
+    case DType::kBFloat16:
+      entries.values = load_values<BFloat16>(values, format_.k());
+      break;
+    default:
+      entries.values = load_values<Float32>(values, format_.k());
+  }
+  return entries;
 }
 
 }  // namespace virga::codec

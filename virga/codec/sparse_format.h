@@ -6,6 +6,7 @@
 
 #include "virga/base/dtype.h"
 #include "virga/codec/elias_fano.h"
+#include "virga/codec/entries.h"
 
 namespace virga::codec {
 
@@ -68,6 +69,9 @@ class SparsePayload {
   // dst[index] += value in ascending order of index. dst has n elements: kInvalidArgument
   // otherwise.
   void add_to(std::span<float> dst) const;
+
+  // What it holds; nothing if it is not finite. kInvalidArgument if n is above 2^32.
+  Entries entries() const;
 
  private:
   friend class SparseFormat;

@@ -19,6 +19,12 @@ struct BinomialTree {
     const int beyond = distance + span(distance);
     return beyond < size ? beyond : size;
   }
+  // Between the root and a distance.
+  int edges(int distance) const { return std::popcount(static_cast<unsigned>(distance)); }
+  // Edges between a distance and the farthest one in its subtree.
+  int height(int distance) const {
+    return static_cast<int>(std::bit_width(static_cast<unsigned>(end(distance) - distance))) - 1;
+  }
   // Largest subtree first.
   std::vector<int> children(int distance) const {
     std::vector<int> children;

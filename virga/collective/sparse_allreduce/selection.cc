@@ -21,7 +21,7 @@ Shape exchange_of(const Shape& shape) {
 }
 
 // All are checked before the first is added: a corrupt one leaves nothing half-done.
-void add_up(const codec::SparseFormat& format, const std::vector<Vector>& messages, std::span<float> sum) {
+void add_checked(const codec::SparseFormat& format, const std::vector<Vector>& messages, std::span<float> sum) {
   std::vector<codec::SparsePayload> payloads;
   for (const Vector& message : messages) payloads.push_back(format.validate(message.span()));
   std::fill(sum.begin(), sum.end(), 0.0f);
@@ -33,7 +33,9 @@ void add_up(const codec::SparseFormat& format, const std::vector<Vector>& messag
   if (!finite && !sum.empty()) sum[0] = std::numeric_limits<float>::quiet_NaN();
 }
 
-size_t add_bytes(const Shape& shape) { return shape.bytes() + 4 * exchange_of(shape).elements; }
+size_t add_bytes(const Shape& shape, size_t messages) {
+  return shape.bytes() + 4 * messages * sparse_format(shape).payload_bytes();
+}
 
 }  // namespace
 
@@ -58,6 +60,19 @@ void charge_select(const Shape& shape, Ledger& ledger) {
   for (int member = 0; member < shape.members(); ++member) ledger.work(member, select_bytes(shape));
 }
 
+Task<void> add_up(Operation& op, const Request& request, const std::vector<Vector>& messages) {
+  return op.work(add_bytes(request.shape, messages.size()), [&request, &messages] {
+    if (!request.phantom()) add_checked(sparse_format(request.shape), messages, request.out.floats());
+  });
+}
+
+void charge_add_up(const Shape& shape, int messages, Ledger& ledger) {
+  ledger.round();
+  for (int member = 0; member < shape.members(); ++member) {
+    ledger.work(member, add_bytes(shape, static_cast<size_t>(messages)));
+  }
+}
+
 Task<void> exchange_selections(Operation& op, Request request, const Algorithm& allgather) {
   if (request.shape.elements == 0) co_return;
   Request exchange = request;
@@ -68,17 +83,14 @@ Task<void> exchange_selections(Operation& op, Request request, const Algorithm& 
   for (int i = 0; i < request.group.size(); ++i) messages.push_back(memory.vector().part(exchange.shape.part(i)));
   co_await select(op, request, messages[static_cast<size_t>(request.me(op))].buffer());
   co_await allgather.run(op, exchange);
-  co_await op.work(add_bytes(request.shape), [&] {
-    if (!request.phantom()) add_up(sparse_format(request.shape), messages, request.out.floats());
-  });
+  co_await add_up(op, request, messages);
 }
 
 void charge_exchange_selections(const Shape& shape, Ledger& ledger, const Algorithm& allgather) {
   if (shape.elements == 0) return;
   charge_select(shape, ledger);
   allgather.charge(exchange_of(shape), ledger);
-  ledger.round();
-  for (int member = 0; member < shape.members(); ++member) ledger.work(member, add_bytes(shape));
+  charge_add_up(shape, shape.members(), ledger);
 }
 
 }  // namespace virga::collective

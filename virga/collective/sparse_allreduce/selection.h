@@ -12,6 +12,11 @@ codec::SparseFormat sparse_format(const Shape& shape);
 Task<void> select(Operation& op, const Request& request, net::Buffer message);
 void charge_select(const Shape& shape, Ledger& ledger);
 
+// The last step of some: the result becomes the sum of messages, added from zero in their order, or NaN in front if one
+// is poisoned. `messages` must live until then.
+Task<void> add_up(Operation& op, const Request& request, const std::vector<Vector>& messages);
+void charge_add_up(const Shape& shape, int messages, Ledger& ledger);
+
 // A whole flat sparse allreduce: select, exchange what was selected by an allgather of bytes, add it up from zero in
 // the order of members.
 Task<void> exchange_selections(Operation& op, Request request, const Algorithm& allgather);
