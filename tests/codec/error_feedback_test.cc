@@ -43,6 +43,47 @@ TEST(ErrorFeedback, NothingIsLost) {
   }
 }
 
+// Parts are as vectors of their own, and restored together. An empty one has no message.
+TEST(ErrorFeedback, PartsAreCompressedEachByItself) {
+  const std::vector<float> gradient = normals(100, 1);
+  const std::vector<SparseFormat> parts = {{60, 6, DType::kFloat16}, {0, 0, DType::kFloat16}, {40, 2, DType::kFloat16}};
+  const size_t border = parts[0].payload_bytes();
+  std::vector<std::byte> bytes(border + parts[2].payload_bytes()), alone = bytes;
+  ErrorFeedback feedback(100), first(60), second(40);
+  const std::span<const float> all(gradient);
+  for (int step = 0; step < 2; ++step) {
+    EXPECT_TRUE(feedback.compress(gradient, 0.5f, parts, bytes));
+    first.compress(all.first(60), 0.5f, parts[0], std::span(alone).first(border));
+    second.compress(all.subspan(60), 0.5f, parts[2], std::span(alone).subspan(border));
+    EXPECT_EQ(bytes, alone);
+  }
+  feedback.restore_last();
+  first.restore_last();
+  second.restore_last();
+  std::vector<float> expected = residual_of(first);
+  const std::vector<float> tail = residual_of(second);
+  expected.insert(expected.end(), tail.begin(), tail.end());
+  EXPECT_EQ(residual_of(feedback), expected);
+}
+
+TEST(ErrorFeedback, APartWithNaNIsPoisonedAlone) {
+  std::vector<float> gradient = normals(100, 1);
+  gradient[70] = std::nanf("");
+  const std::vector<SparseFormat> parts = {{60, 6, DType::kFloat32}, {40, 2, DType::kFloat32}};
+  const size_t border = parts[0].payload_bytes();
+  std::vector<std::byte> bytes(border + parts[1].payload_bytes());
+  ErrorFeedback feedback(100);
+  EXPECT_FALSE(feedback.compress(gradient, 1, parts, bytes));
+  EXPECT_TRUE(parts[0].validate(std::span(bytes).first(border)).finite());
+  EXPECT_FALSE(parts[1].validate(std::span(bytes).subspan(border)).finite());
+  feedback.restore_last();
+  std::fill(gradient.begin() + 60, gradient.end(), 0.0f);
+  EXPECT_EQ(residual_of(feedback), gradient);
+  EXPECT_THROW(feedback.compress(gradient, 1, parts, std::span(bytes).first(border)), Error);
+  EXPECT_THROW(feedback.compress(gradient, 1, std::span(parts).first(1), std::span(bytes).first(border)), Error);
+  EXPECT_EQ(residual_of(feedback), gradient);
+}
+
 TEST(ErrorFeedback, RestoreGivesBackWhatWasSent) {
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     ErrorFeedback feedback(1000);

@@ -139,6 +139,29 @@ std::vector<float> gtopk_reference(const Vectors& members, const std::vector<int
   return result;
 }
 
+std::vector<float> balanced_reference(const Vectors& members, const std::vector<int>&, Vectors& residuals,
+                                      const SparseOptions& options) {
+  const size_t n = members.size(), elements = members[0].size();
+  const float scale = options.reduction == Reduction::kAverage ? 1.0f / static_cast<float>(n) : 1.0f;
+  std::vector<float> result;
+  for (size_t owner = 0; owner < n; ++owner) {
+    const size_t begin = reference::cut(elements, n, owner), end = reference::cut(elements, n, owner + 1);
+    std::vector<float> sum(end - begin);
+    for (size_t i = 0; i < n; ++i) {
+      const std::vector<float> part(members[i].begin() + begin, members[i].begin() + end);
+      std::vector<float> residual(residuals[i].begin() + begin, residuals[i].begin() + end);
+      const std::vector<float> sent = select(residual, part, scale, options.density, options.value_dtype);
+      for (size_t e = 0; e < sum.size(); ++e) sum[e] += sent[e];
+      std::copy(residual.begin(), residual.end(), residuals[i].begin() + begin);
+    }
+    const std::vector<float> kept =
+        select(sum, std::vector<float>(sum.size()), 1, options.density, options.value_dtype);
+    result.insert(result.end(), kept.begin(), kept.end());
+    for (size_t e = 0; e < sum.size(); ++e) residuals[owner][begin + e] += sum[e];
+  }
+  return result;
+}
+
 void expect_same(const std::vector<float>& actual, const std::vector<float>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t e = 0; e < actual.size(); ++e) ASSERT_EQ(actual[e], expected[e]) << "element " << e;
@@ -212,26 +235,29 @@ TEST_P(SparseOnEveryLayout, FlatEqualsTheReference) {
   }
 }
 
-// Every result and every residual, since they say what a merge gave back to whom.
-TEST_P(SparseOnEveryLayout, GTopKEqualsTheReference) {
+using Reference = std::vector<float> (*)(const Vectors& gradients, const std::vector<int>& layout, Vectors& residuals,
+                                         const SparseOptions& options);
+
+// Every result and every residual, since they say who keeps what on the way is left out.
+void expect_every_bit(std::string_view algorithm, const std::vector<int>& layout, Reference reference) {
+  const int ranks = std::accumulate(layout.begin(), layout.end(), 0);
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {
     for (double density : {1e-9, 0.01, 0.3, 1.0}) {
       for (size_t elements : {0, 1, 5, 3001}) {
         SCOPED_TRACE(fmt::format("{} density {} elements {}", to_string(dtype), density, elements));
         const SparseOptions options(density, dtype, Reduction::kAverage);
-        SimJob job(world(layout(), elements));
-        std::vector<Selector> selectors;
-        for (Rank r = 0; r < ranks(); ++r) selectors.emplace_back(elements);
-        Vectors residuals(ranks(), std::vector<float>(elements));
+        SimJob job(world(layout, elements));
+        std::vector<Selector> selectors(static_cast<size_t>(ranks), Selector(elements));
+        Vectors residuals(ranks, std::vector<float>(elements));
         for (int step = 0; step < 3; ++step) {
-          const Vectors gradients = reference::random_vectors(ranks(), elements, step + 1);
+          const Vectors gradients = reference::random_vectors(ranks, elements, step + 1);
           Vectors results = gradients;
           job.run_or_throw([&](Comm& comm) {
-            return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], "gtopk");
+            return exchange(comm, results[comm.rank()], options, selectors[comm.rank()], algorithm);
           });
-          const auto expected = gtopk_reference(gradients, layout(), residuals, options);
+          const auto expected = reference(gradients, layout, residuals, options);
           for (const auto& result : results) expect_same(result, expected);
-          for (Rank r = 0; r < ranks(); ++r) {
+          for (Rank r = 0; r < ranks; ++r) {
             const std::span<const float> residual = selectors[r].feedback.residual();
             expect_same({residual.begin(), residual.end()}, residuals[r]);
           }
@@ -240,6 +266,9 @@ TEST_P(SparseOnEveryLayout, GTopKEqualsTheReference) {
     }
   }
 }
+
+TEST_P(SparseOnEveryLayout, GTopKEqualsTheReference) { expect_every_bit("gtopk", layout(), gtopk_reference); }
+TEST_P(SparseOnEveryLayout, BalancedEqualsTheReference) { expect_every_bit("balanced", layout(), balanced_reference); }
 
 // One rank's NaN reaches every rank, whatever the layout, and no residual becomes non-finite.
 TEST_P(SparseOnEveryLayout, NonFiniteReachesEveryRankAndNoResidual) {

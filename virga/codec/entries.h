@@ -15,6 +15,10 @@ struct Entries {
   std::vector<float> values;
 
   size_t size() const { return indices.size(); }
+  void clear() {
+    indices.clear();
+    values.clear();
+  }
   void add(uint32_t index, float value) {
     indices.push_back(index);
     values.push_back(value);

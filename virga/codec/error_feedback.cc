@@ -16,13 +16,48 @@ bool ErrorFeedback::compress(std::span<const float> gradient, float scale, const
   require(out.size() == format.payload_bytes(), "{} bytes given for a sparse message of {} bytes", out.size(),
           format.payload_bytes());
   forget_last();
-  last_ = topk_.error_feedback_select(gradient, residual_, scale, format.k(), format.value_dtype());
-  if (last_.finite) {
-    format.encode(last_.indices, last_.values, out);
-  } else {
-    format.encode_poison(out);
+  return compress_part(gradient, 0, scale, format, out);
+}
+
+bool ErrorFeedback::compress(std::span<const float> gradient, float scale, std::span<const SparseFormat> parts,
+                             std::span<std::byte> out) {
+  size_t elements = 0, bytes = 0;
+  for (const SparseFormat& part : parts) {
+    elements += part.n();
+    bytes += part.n() > 0 ? part.payload_bytes() : 0;
   }
-  return last_.finite;
+  require(elements == residual_.size() && gradient.size() == residual_.size(),
+          "a residual of {} elements got a gradient of {} and parts of {} in all", residual_.size(), gradient.size(),
+          elements);
+  require(out.size() == bytes, "{} bytes given for sparse messages of {} bytes", out.size(), bytes);
+  forget_last();
+  bool finite = true;
+  size_t begin = 0;
+  for (const SparseFormat& part : parts) {
+    if (part.n() == 0) continue;
+    const bool part_finite =
+        compress_part(gradient.subspan(begin, part.n()), begin, scale, part, out.first(part.payload_bytes()));
+    finite = finite && part_finite;
+    begin += part.n();
+    out = out.subspan(part.payload_bytes());
+  }
+  return finite;
+}
+
+bool ErrorFeedback::compress_part(std::span<const float> gradient, size_t begin, float scale,
+                                  const SparseFormat& format, std::span<std::byte> out) {
+  const std::span<float> residual = std::span(residual_).subspan(begin, gradient.size());
+  const kernel::Selection sent =
+      topk_.error_feedback_select(gradient, residual, scale, format.k(), format.value_dtype());
+  if (!sent.finite) {
+    format.encode_poison(out);
+    return false;
+  }
+  format.encode(sent.indices, sent.values, out);
+  for (size_t i = 0; i < sent.indices.size(); ++i) {
+    last_.add(static_cast<uint32_t>(begin) + sent.indices[i], sent.values[i]);
+  }
+  return true;
 }
 
 bool ErrorFeedback::give_back(const Entries& entries) {
@@ -49,7 +84,7 @@ void ErrorFeedback::set_residual(std::span<const float> residual) {
 }
 
 void ErrorFeedback::forget_last() {
-  last_ = {};
+  last_.clear();
   before_.clear();
 }
 

@@ -13,15 +13,11 @@ namespace virga::codec {
 // Source: Stich et al., "Sparsified SGD with memory" (2018); Karimireddy et al., "Error feedback
 // fixes SignSGD" (2019).
 //
-// Memory: n floats, and the workspace of kernel::TopK. Not thread-safe.
+// Memory: n floats, the workspace of kernel::TopK, and 8 bytes for each element sent. Not thread-safe.
 class ErrorFeedback {
  public:
   // n elements, the residual is zero.
   explicit ErrorFeedback(size_t n) : residual_(n) {}
-
-  // Movable, not copyable: the last selection refers to the workspace.
-  ErrorFeedback(ErrorFeedback&&) = default;
-  ErrorFeedback& operator=(ErrorFeedback&&) = default;
 
   // Packs the top format.k() of residual + gradient * scale into `out` and keeps the rest: for
   // every element, sent + residual afterwards equals residual + gradient * scale before, bit for
@@ -30,6 +26,12 @@ class ErrorFeedback {
   // must be of n elements, out of format.payload_bytes(): kInvalidArgument otherwise, before
   // anything changes.
   bool compress(std::span<const float> gradient, float scale, const SparseFormat& format, std::span<std::byte> out);
+
+  // The same for parts of the vector, which follow one another, each by itself: one is poisoned
+  // without the others. Their messages follow one another, too; an empty part has none. False if one
+  // is poisoned.
+  bool compress(std::span<const float> gradient, float scale, std::span<const SparseFormat> parts,
+                std::span<std::byte> out);
 
   // Adds entries to the residual that were taken out of messages on their way, here or elsewhere: by
   // an algorithm that sends on less than it gets. Returns false and changes nothing if a sum would be
@@ -52,11 +54,13 @@ class ErrorFeedback {
     uint32_t index;
     float value;
   };
+  bool compress_part(std::span<const float> gradient, size_t begin, float scale, const SparseFormat& format,
+                     std::span<std::byte> out);
   void forget_last();
 
   std::vector<float> residual_;
   kernel::TopK topk_;
-  kernel::Selection last_;      // spans into topk_
+  Entries last_;                // what the last compress sent
   std::vector<Before> before_;  // where something was given back, in that order
 };
 

@@ -11,26 +11,29 @@ size_t select_bytes(const Shape& shape) { return 6 * shape.bytes(); }
 
 // The exchange of the messages, as an allgather of bytes.
 Shape exchange_of(const Shape& shape) {
-  Shape messages = shape;
-  const size_t each = sparse_format(shape).payload_bytes();
-  messages.kind = OpKind::kAllgather;
-  messages.dtype = messages.wire = DType::kByte;
-  messages.elements = each * static_cast<size_t>(shape.members());
-  messages.slice_bytes = std::max<size_t>(each, 1);
-  return messages;
+  std::vector<size_t> offsets = {0};
+  for (int i = 0; i < shape.members(); ++i) offsets.push_back(offsets.back() + sparse_format(shape).payload_bytes());
+  return byte_allgather(shape, std::move(offsets));
 }
 
 // All are checked before the first is added: a corrupt one leaves nothing half-done.
 void add_checked(const codec::SparseFormat& format, const std::vector<Vector>& messages, std::span<float> sum) {
   std::vector<codec::SparsePayload> payloads;
   for (const Vector& message : messages) payloads.push_back(format.validate(message.span()));
-  std::fill(sum.begin(), sum.end(), 0.0f);
-  bool finite = true;
-  for (const codec::SparsePayload& payload : payloads) {
-    payload.add_to(sum);
-    finite = finite && payload.finite();
-  }
-  if (!finite && !sum.empty()) sum[0] = std::numeric_limits<float>::quiet_NaN();
+  add_from_zero(payloads, sum);
+}
+
+// Runs compress(feedback, scale), unless the vector is a phantom.
+template <class Compress>
+Task<void> select_by(Operation& op, const Request& request, Compress compress) {
+  const Clock& clock = op.comm().loop().clock();
+  return op.work(select_bytes(request.shape), [&clock, &request, compress] {
+    if (request.phantom()) return;
+    Selector& selector = *request.selector;
+    selector.selected.begin = clock.now();
+    compress(selector.feedback, 1.0f / static_cast<float>(request.shape.divisor));
+    selector.selected.end = clock.now();
+  });
 }
 
 size_t add_bytes(const Shape& shape, size_t messages) {
@@ -44,15 +47,44 @@ codec::SparseFormat sparse_format(const Shape& shape) {
 }
 
 Task<void> select(Operation& op, const Request& request, net::Buffer message) {
-  const Clock& clock = op.comm().loop().clock();
-  co_await op.work(select_bytes(request.shape), [&] {
-    if (request.phantom()) return;
-    Selector& selector = *request.selector;
-    const float scale = 1.0f / static_cast<float>(request.shape.divisor);
-    selector.selected.begin = clock.now();
-    selector.feedback.compress(request.in.floats(), scale, sparse_format(request.shape), {message.data, message.bytes});
-    selector.selected.end = clock.now();
+  return select_by(op, request, [&request, message](codec::ErrorFeedback& feedback, float scale) {
+    feedback.compress(request.in.floats(), scale, sparse_format(request.shape), {message.data, message.bytes});
   });
+}
+
+Task<void> select_parts(Operation& op, const Request& request, const SparseParts& parts, Vector messages) {
+  return select_by(op, request, [&request, &parts, messages](codec::ErrorFeedback& feedback, float scale) {
+    feedback.compress(request.in.floats(), scale, parts.formats, messages.span());
+  });
+}
+
+SparseParts::SparseParts(const Shape& shape) : offsets{0} {
+  for (int i = 0; i < shape.members(); ++i) {
+    const pattern::Range range = pattern::shard(shape.elements, shape.members(), i);
+    ranges.push_back(range);
+    formats.push_back(sparse_format(range.size(), shape.density, shape.wire));
+    offsets.push_back(offsets.back() + (range.size() > 0 ? formats.back().payload_bytes() : 0));
+  }
+}
+
+Shape byte_allgather(const Shape& shape, std::vector<size_t> offsets) {
+  Shape messages = shape;
+  messages.kind = OpKind::kAllgather;
+  messages.dtype = messages.wire = DType::kByte;
+  messages.elements = offsets.back();
+  messages.slice_bytes = std::max<size_t>(offsets.back(), 1);
+  messages.offsets = std::move(offsets);
+  return messages;
+}
+
+void add_from_zero(const std::vector<codec::SparsePayload>& payloads, std::span<float> sum) {
+  std::fill(sum.begin(), sum.end(), 0.0f);
+  bool finite = true;
+  for (const codec::SparsePayload& payload : payloads) {
+    payload.add_to(sum);
+    finite = finite && payload.finite();
+  }
+  if (!finite && !sum.empty()) sum[0] = std::numeric_limits<float>::quiet_NaN();
 }
 
 void charge_select(const Shape& shape, Ledger& ledger) {
