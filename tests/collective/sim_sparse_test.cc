@@ -162,6 +162,32 @@ std::vector<float> balanced_reference(const Vectors& members, const std::vector<
   return result;
 }
 
+// Every member in turn adds what it has selected and rounds what it sends on.
+std::vector<float> ring_reference(const Vectors& members, const std::vector<int>&, Vectors& residuals,
+                                  const SparseOptions& options) {
+  const size_t n = members.size(), elements = members[0].size();
+  const float scale = options.reduction == Reduction::kAverage ? 1.0f / static_cast<float>(n) : 1.0f;
+  std::vector<float> result;
+  for (size_t owner = 0; owner < n; ++owner) {
+    const size_t begin = reference::cut(elements, n, owner), end = reference::cut(elements, n, owner + 1);
+    std::vector<float> sum(end - begin);
+    for (size_t step = 1; step <= n; ++step) {
+      const size_t i = (owner + step) % n;
+      const std::vector<float> part(members[i].begin() + begin, members[i].begin() + end);
+      std::vector<float> residual(residuals[i].begin() + begin, residuals[i].begin() + end);
+      const std::vector<float> sent = select(residual, part, scale, options.density, options.value_dtype);
+      for (size_t e = 0; e < sum.size(); ++e) {
+        sum[e] += sent[e];
+        const float kept = rounded(sum[e], options.value_dtype);
+        residuals[i][begin + e] = residual[e] + (sum[e] - kept);
+        sum[e] = kept;
+      }
+    }
+    result.insert(result.end(), sum.begin(), sum.end());
+  }
+  return result;
+}
+
 void expect_same(const std::vector<float>& actual, const std::vector<float>& expected) {
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t e = 0; e < actual.size(); ++e) ASSERT_EQ(actual[e], expected[e]) << "element " << e;
@@ -268,6 +294,7 @@ void expect_every_bit(std::string_view algorithm, const std::vector<int>& layout
 }
 
 TEST_P(SparseOnEveryLayout, GTopKEqualsTheReference) { expect_every_bit("gtopk", layout(), gtopk_reference); }
+TEST_P(SparseOnEveryLayout, RingEqualsTheReference) { expect_every_bit("ring", layout(), ring_reference); }
 TEST_P(SparseOnEveryLayout, BalancedEqualsTheReference) { expect_every_bit("balanced", layout(), balanced_reference); }
 
 // One rank's NaN reaches every rank, whatever the layout, and no residual becomes non-finite.
@@ -307,6 +334,57 @@ TEST(SparseTraffic, IsTheFormula) {
       2.0 * 2 * static_cast<double>(sparse_format(elements / 2, options.density, options.value_dtype).payload_bytes());
   for (int host = 0; host < 3; ++host) {
     EXPECT_NEAR(static_cast<double>(job.world().host_bytes_sent(host)), formula, 0.01 * formula);
+  }
+}
+
+// What one of `members` hosts sends, and what it sends of a vector of k elements in one message.
+struct Traffic {
+  double sent, message;
+};
+Traffic traffic(std::string_view algorithm, int members, double density, DType wire) {
+  const size_t elements = 1 << 20;
+  SimJob job(world(flat_layout(members), 1));
+  Shape shape;
+  shape.kind = OpKind::kSparseAllreduce;
+  shape.elements = elements;
+  shape.density = density;
+  shape.wire = wire;
+  shape.layout = std::make_shared<const cluster::Topology>(job.comm(0).topology());
+  Ledger ledger(*shape.layout, cluster::kOrdinaryFigures);
+  find_algorithm(shape.kind, algorithm).charge(shape, ledger);
+  return {static_cast<double>(ledger.sent(members / 2).bytes),
+          static_cast<double>(sparse_format(elements, density, wire).payload_bytes())};
+}
+
+// But for what each part's own flag and padding take.
+TEST(SparseTraffic, OfBalancedIsTwoMessagesHoweverManyMembers) {
+  for (int members : {2, 5, 16, 64}) {
+    const Traffic bytes = traffic("balanced", members, 0.01, DType::kFloat32);
+    EXPECT_NEAR(bytes.sent, 2.0 * (members - 1) / members * bytes.message, 0.05 * bytes.message) << members;
+  }
+}
+
+// Of one that doesn't fold into others it is one up and one for each of few children down.
+TEST(SparseTraffic, OfGTopKIsAFewMessagesHoweverManyMembers) {
+  for (int members : {4, 16, 64}) {
+    const Traffic bytes = traffic("gtopk", members, 0.01, DType::kFloat32);
+    EXPECT_LE(bytes.sent, (1 + std::log2(members)) * bytes.message) << members;
+  }
+}
+
+TEST(SparseTraffic, OfTheRingIsThatOfTheSparseOneOrOfTheDenseOne) {
+  for (int members : {2, 5, 16, 64}) {
+    for (DType wire : {DType::kFloat32, DType::kFloat16}) {
+      const double dense = 2.0 * (members - 1) / members * static_cast<double>(size_of(wire) << 20);
+      for (double density : {0.001, 0.01, 0.1, 1.0}) {
+        const Traffic bytes = traffic("ring", members, density, wire);
+        EXPECT_LE(bytes.sent, 1.001 * dense) << members << " " << density;
+        EXPECT_LE(bytes.sent, 1.55 * (members - 1) * bytes.message) << members << " " << density;
+        if (density == 1) {
+          EXPECT_GE(bytes.sent, 0.999 * dense) << members;
+        }
+      }
+    }
   }
 }
 

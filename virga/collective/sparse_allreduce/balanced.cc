@@ -20,8 +20,6 @@
 
 #include "virga/collective/exchange.h"
 #include "virga/collective/sparse_allreduce/selection.h"
-#include "virga/kernel/elementwise.h"
-#include "virga/kernel/topk.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
@@ -36,29 +34,14 @@ size_t keep_bytes(const Shape& shape, const SparseParts& parts, int part) {
 }
 size_t unpack_bytes(const Shape& shape, const SparseParts& parts) { return shape.bytes() + 4 * parts.bytes(); }
 
-codec::Entries nonzero(std::span<const float> values, size_t begin) {
-  codec::Entries entries;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] != 0) entries.add(static_cast<uint32_t>(begin + i), values[i]);
-  }
-  return entries;
-}
-
-// The message about the sum of a part's messages. What it leaves out goes to the residual, unless it is poisoned.
+// The message about the sum of a part's messages.
 void keep(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, pattern::Range range,
           const std::vector<Vector>& messages, std::span<std::byte> kept) {
   std::vector<codec::SparsePayload> payloads;
   for (const Vector& message : messages) payloads.push_back(format.validate(message.span()));
   std::vector<float> sum(format.n());
   add_from_zero(payloads, sum);
-  kernel::TopK topk;
-  const kernel::Selection largest = topk.select(sum, format.k());
-  if (!largest.finite) return format.encode_poison(kept);
-  std::vector<float> values(largest.values.begin(), largest.values.end());
-  kernel::round_to(format.value_dtype(), values);
-  for (size_t i = 0; i < values.size(); ++i) sum[largest.indices[i]] -= values[i];
-  if (!feedback.give_back(nonzero(sum, range.begin))) return format.encode_poison(kept);
-  format.encode(largest.indices, values, kept);
+  pack_largest(feedback, format, range.begin, std::move(sum), kept);
 }
 
 // Steps 2 and 3.

@@ -4,6 +4,9 @@
 
 #include <limits>
 
+#include "virga/kernel/elementwise.h"
+#include "virga/kernel/topk.h"
+
 namespace virga::collective {
 namespace {
 
@@ -90,6 +93,26 @@ void add_from_zero(const std::vector<codec::SparsePayload>& payloads, std::span<
 void charge_select(const Shape& shape, Ledger& ledger) {
   ledger.phase();
   for (int member = 0; member < shape.members(); ++member) ledger.work(member, select_bytes(shape));
+}
+
+codec::Entries nonzero(std::span<const float> values, size_t begin) {
+  codec::Entries entries;
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (values[i] != 0) entries.add(static_cast<uint32_t>(begin + i), values[i]);
+  }
+  return entries;
+}
+
+void pack_largest(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, size_t begin,
+                  std::vector<float> sum, std::span<std::byte> message) {
+  kernel::TopK topk;
+  const kernel::Selection largest = topk.select(sum, format.k());
+  if (!largest.finite) return format.encode_poison(message);
+  std::vector<float> values(largest.values.begin(), largest.values.end());
+  kernel::round_to(format.value_dtype(), values);
+  for (size_t i = 0; i < values.size(); ++i) sum[largest.indices[i]] -= values[i];
+  if (!feedback.give_back(nonzero(sum, begin))) return format.encode_poison(message);
+  format.encode(largest.indices, values, message);
 }
 
 Task<void> add_up(Operation& op, const Request& request, const std::vector<Vector>& messages) {

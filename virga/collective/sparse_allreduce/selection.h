@@ -42,6 +42,14 @@ Shape byte_allgather(const Shape& shape, std::vector<size_t> offsets);
 // sum = all payloads, added from zero in their order; NaN in front if one is poisoned.
 void add_from_zero(const std::vector<codec::SparsePayload>& payloads, std::span<float> sum);
 
+// The message about the format.k() largest of a part's sum; the part begins at `begin`. Gives back what that leaves
+// out, and what rounding takes off. Where a sum is NaN or Inf, here or in the residual, the message is poisoned and
+// nothing is given back.
+void pack_largest(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, size_t begin,
+                  std::vector<float> sum, std::span<std::byte> message);
+// Those that are not zero, of a part that begins at `begin`.
+codec::Entries nonzero(std::span<const float> values, size_t begin);
+
 // A whole flat sparse allreduce: select, exchange what was selected by an allgather of bytes, add it up from zero in
 // the order of members.
 Task<void> exchange_selections(Operation& op, Request request, const Algorithm& allgather);
