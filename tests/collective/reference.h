@@ -114,6 +114,14 @@ inline std::vector<float> recursive_doubling(Vectors partial, int divisor) {
   return divided(partial[0], divisor);
 }
 
+// Every member's shard on the circulant graph.
+inline std::vector<float> halving_doubling(Vectors members, int divisor) {
+  const size_t n = members.size(), elements = members[0].size();
+  std::vector<float> sum(elements);
+  for (size_t e = 0; e < elements; ++e) sum[e] = circulant(members, part_of(elements, n, e), e);
+  return divided(sum, divisor);
+}
+
 // ranks_per_host: the layout; ranks are numbered host by host.
 inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, int divisor,
                                        bool half) {

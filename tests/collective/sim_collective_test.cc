@@ -88,6 +88,7 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
   using Reference = std::vector<float> (*)(Vectors members, int divisor);
   constexpr std::pair<const char*, Reference> kOrders[] = {
       {"recursive_doubling", reference::recursive_doubling},
+      {"halving_doubling", reference::halving_doubling},
   };
   for (const auto& entry : kOrders) {
     const char* name = entry.first;
