@@ -32,6 +32,13 @@ void Ledger::Busy::add(const Busy& more) {
   add_each(memory, more.memory);
 }
 
+std::vector<double> Ledger::Busy::links() const {
+  std::vector<double> all = egress;
+  all.insert(all.end(), ingress.begin(), ingress.end());
+  all.insert(all.end(), inside.begin(), inside.end());
+  return all;
+}
+
 double Ledger::Busy::highest_link() const { return std::max({highest(egress), highest(ingress), highest(inside)}); }
 double Ledger::Busy::highest_memory() const { return highest(memory); }
 
@@ -97,25 +104,50 @@ void Ledger::work(int given, size_t bytes_touched) {
   round.takes_part[who] = 1;
 }
 
+Ledger::Alone Ledger::alone(const Slice& slice, size_t lanes) const {
+  Alone alone;
+  Busy busy(layout_);
+  std::vector<double> held(layout_.world_size());  // by member: how long it holds a lane
+  std::vector<double> begin(busy.links().size(), -1), end(begin.size());
+  for (const Round& round : slice.rounds) {
+    const double took = round.seconds();
+    const std::vector<double> links = round.busy.links();
+    for (size_t i = 0; i < links.size(); ++i) {
+      if (links[i] == 0) continue;
+      if (begin[i] < 0) begin[i] = alone.seconds;
+      end[i] = alone.seconds + links[i];
+    }
+    alone.seconds += took;
+    busy.add(round.busy);
+    for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
+  }
+  alone.links = busy.links();
+  for (size_t i = 0; i < begin.size(); ++i) {
+    alone.idle.push_back(begin[i] < 0 ? alone.seconds : end[i] - begin[i] - alone.links[i]);
+  }
+  alone.others = std::max(busy.highest_memory(), highest(held) / static_cast<double>(lanes));
+  return alone;
+}
+
 double Ledger::seconds_of(const Phase& phase) const {
   double seconds = 0;
-  bool first = true;
+  std::vector<double> idle;  // of the first slice
   for (const Slice& slice : phase.slices) {
-    double alone = 0;
-    Busy busy(layout_);
-    std::vector<double> held(layout_.world_size());  // by member: how long it holds a lane
-    for (const Round& round : slice.rounds) {
-      const double took = round.seconds();
-      alone += took;
-      busy.add(round.busy);
-      for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
+    const Alone one = alone(slice, phase.lanes);
+    if (one.seconds == 0) continue;
+    const bool first = idle.empty();
+    if (first) {
+      seconds = one.seconds;
+      idle = one.idle;
     }
-    if (alone == 0) continue;
-    const double each =
-        std::max({busy.highest_link(), busy.highest_memory(), highest(held) / static_cast<double>(phase.lanes)});
-    const auto count = static_cast<double>(slice.count);
-    seconds += first ? alone + each * (count - 1) : each * count;
-    first = false;
+    const auto further = static_cast<double>(slice.count) - (first ? 1 : 0);
+    double added = further * one.others;
+    for (size_t i = 0; i < idle.size(); ++i) {
+      const double carried = further * one.links[i];
+      added = std::max(added, carried - idle[i]);
+      idle[i] -= std::min(idle[i], carried);
+    }
+    seconds += added;
   }
   return seconds;
 }

@@ -31,8 +31,9 @@ struct Sent {
 //
 // Time of a round: the latency, and the busiest link's bytes at its rate, then the longest work. A link is a host's,
 // each way, or a rank's own inside its host. Time of a phase: the first slice's rounds; every further slice adds what
-// its busiest link takes, or the time for which it holds one of a member's lanes, whichever is more. The simulator is
-// the judge of that (tests/collective/cost_test.cc).
+// its busiest link takes, less what that link can carry while it is idle in between in the first slice, or the time for
+// which it holds one of a member's lanes, whichever is more. The simulator is the judge of that
+// (tests/collective/cost_test.cc).
 class Ledger {
  public:
   Ledger(const cluster::Topology& layout, const Figures& figures);
@@ -84,6 +85,7 @@ class Ledger {
   struct Busy {
     explicit Busy(const cluster::Topology& layout);
     void add(const Busy& more);
+    std::vector<double> links() const;  // all of them in a row
     double highest_link() const;
     double highest_memory() const;
     std::vector<double> egress, ingress;  // by host
@@ -111,8 +113,17 @@ class Ledger {
     auto operator<=>(const Cursor&) const = default;
   };
 
+  // What one slice takes.
+  struct Alone {
+    double seconds = 0;
+    std::vector<double> links;  // for how long each is busy
+    std::vector<double> idle;   // for how long each could carry something else, between its first message and its last
+    double others = 0;          // what its memory or its lane takes from further slices
+  };
+
   Round& here();
   int member(int given) const { return members_.empty() ? given : members_[static_cast<size_t>(given)]; }
+  Alone alone(const Slice& slice, size_t lanes) const;
   double seconds_of(const Phase& phase) const;
 
   const cluster::Topology& layout_;
