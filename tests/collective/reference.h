@@ -122,6 +122,28 @@ inline std::vector<float> halving_doubling(Vectors members, int divisor) {
   return divided(sum, divisor);
 }
 
+// The vectors of all members in the order of their distance behind the root.
+inline Vectors behind(const Vectors& members, size_t root) {
+  Vectors x;
+  for (size_t d = 0; d < members.size(); ++d) x.push_back(members[(root + d) % members.size()]);
+  return x;
+}
+
+// Along a chain towards the root, the farthest member first.
+inline std::vector<float> reduced_by_chain(const Vectors& members, size_t root) {
+  const Vectors x = behind(members, root);
+  return sum_in_order({x.rbegin(), x.rend()});
+}
+
+// Up a binomial tree: those at distance 1 from each other, then at distance 2, and so on.
+inline std::vector<float> reduced_by_binomial_tree(const Vectors& members, size_t root) {
+  Vectors x = behind(members, root);
+  for (size_t step = 1; step < x.size(); step *= 2) {
+    for (size_t d = 0; d + step < x.size(); d += 2 * step) x[d] = sum_in_order({x[d], x[d + step]});
+  }
+  return x[0];
+}
+
 // ranks_per_host: the layout; ranks are numbered host by host.
 inline std::vector<float> hierarchical(const Vectors& ranks, const std::vector<int>& ranks_per_host, int divisor,
                                        bool half) {

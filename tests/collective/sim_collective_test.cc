@@ -4,6 +4,7 @@
 
 #include "virga/cluster/sim_job.h"
 #include "virga/collective/allreduce/allreduce.h"
+#include "virga/collective/reduce/reduce.h"
 #include "virga/collective/reduce_scatter/reduce_scatter.h"
 
 #include "collective/reference.h"
@@ -99,6 +100,27 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
                      const auto expected = order(before, layout().ranks());
                      for (const auto& result : after) expect_same_bits(result, expected, name);
                    });
+  }
+}
+
+TEST_P(EveryLayout, ReducesAddUpInTheOrderThatTheyPromise) {
+  using Reference = std::vector<float> (*)(const Vectors& members, size_t root);
+  constexpr std::pair<const char*, Reference> kOrders[] = {
+      {"chain", reference::reduced_by_chain},
+      {"binomial", reference::reduced_by_binomial_tree},
+  };
+  for (const auto& entry : kOrders) {
+    const Choice choice(entry.first, 4096);
+    for (Rank root : {0, layout().ranks() / 2}) {
+      for_every_size(
+          [&](Comm& comm, Vector data) {
+            return reduce(comm, comm.topology().world(), root, data, data, Reduction::kSum, choice);
+          },
+          [&](const Vectors& before, const Vectors& after) {
+            const auto expected = entry.second(before, static_cast<size_t>(root));
+            expect_same_bits(after[static_cast<size_t>(root)], expected, entry.first);
+          });
+    }
   }
 }
 
