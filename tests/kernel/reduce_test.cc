@@ -15,6 +15,13 @@ namespace {
 class Reduce : public EveryIsa {};
 INSTANTIATE_TEST_SUITE_P(Isa, Reduce, kAllIsas, isa_name);
 
+// Every size up to two of the largest groups, then the sizes of all kernels.
+std::vector<size_t> sizes() {
+  std::vector<size_t> all = kSizes;
+  for (size_t n = 0; n < 132; ++n) all.push_back(n);
+  return all;
+}
+
 constexpr ReduceOp kOps[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax};
 
 // The definitions once more, an element at a time.
@@ -72,7 +79,7 @@ std::vector<T> any(size_t n, uint64_t seed) {
 template <class T>
 void check_two(DType dtype) {
   for (ReduceOp op : kOps) {
-    for (size_t n : kSizes) {
+    for (size_t n : sizes()) {
       std::vector<T> dst = any<T>(n, 1), src = any<T>(n, 2), wanted = dst;
       for (size_t i = 0; i < n; ++i) wanted[i] = expected(op, dst[i], src[i]);
       reduce(op, dtype, bytes_of(dst), bytes_of(src));
@@ -92,7 +99,7 @@ TEST_P(Reduce, TwoVectors) {
 template <class T>
 void check_many(DType dtype) {
   for (ReduceOp op : kOps) {
-    for (size_t n : {0, 1, 17, 1023, 1024, 1025, 5000}) {
+    for (size_t n : sizes()) {
       for (size_t count : {1, 2, 3, 7}) {
         std::vector<std::vector<T>> inputs;
         for (size_t j = 0; j < count; ++j) inputs.push_back(any<T>(n, 10 + j));
@@ -147,7 +154,7 @@ TEST_P(Reduce, HalvesAreReducedInFp32AndRoundedOnce) {
   const IsaOverride isa(GetParam());
   for (DType dtype : {DType::kFloat16, DType::kBFloat16}) {
     for (ReduceOp op : kOps) {
-      for (size_t n : {0, 1, 17, 1023, 1024, 1025, 5000}) {
+      for (size_t n : sizes()) {
         std::vector<uint16_t> a = halves(dtype, n, 1), b = halves(dtype, n, 2), c = halves(dtype, n, 3);
         std::vector<float> two(n), three(n);
         for (size_t i = 0; i < n; ++i) {

@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstring>
+#include <vector>
 
 #include "virga/base/error.h"
 #include "virga/kernel/table.h"
@@ -10,23 +10,13 @@
 namespace virga::kernel {
 namespace {
 
-constexpr size_t kPiece = 2048;  // elements that are worked on at once: 16 KiB of doubles stay in the first-level cache
-
-// Room for a piece of any dtype.
-struct alignas(64) Accumulator {
-  std::byte bytes[kPiece * sizeof(double)];
-};
-
-bool is_half(DType dtype) { return dtype == DType::kFloat16 || dtype == DType::kBFloat16; }
-
-// What elements are reduced as: halves are floats meanwhile.
-DType accumulated_as(DType dtype) { return is_half(dtype) ? DType::kFloat32 : dtype; }
+constexpr size_t kPiece = 2048;  // elements of 16 bits that are divided at once: 8 KiB of floats
 
 ReduceLoop loop_of(ReduceOp op, DType dtype) {
   const ReduceTable& table = reduce_table();
   const size_t which = static_cast<size_t>(op);
   require(which < std::size(table.loops[0]), "unknown reduction {}", which);
-  switch (accumulated_as(dtype)) {
+  switch (dtype) {
     case DType::kFloat32:
       return table.loops[0][which];
     case DType::kFloat64:
@@ -35,6 +25,10 @@ ReduceLoop loop_of(ReduceOp op, DType dtype) {
       return table.loops[2][which];
     case DType::kInt64:
       return table.loops[3][which];
+    case DType::kFloat16:
+      return table.loops[4][which];
+    case DType::kBFloat16:
+      return table.loops[5][which];
     default:
       fail(ErrorCode::kInvalidArgument, "{} elements can't be reduced", to_string(dtype));
   }
@@ -48,54 +42,24 @@ void check(DType dtype, std::span<const std::byte> dst, std::span<const std::byt
   require(aligned(dst.data()) && aligned(src.data()), "{} elements are not aligned", to_string(dtype));
 }
 
-// A piece of an input as it is accumulated: the input itself, or `wide` with what its halves are.
-const void* widened(DType dtype, const std::byte* src, size_t n, float* wide) {
-  const uint16_t* const halves = reinterpret_cast<const uint16_t*>(src);
-  if (dtype == DType::kFloat16) {
-    elementwise_table().unpack_half(wide, halves, n);
-  } else if (dtype == DType::kBFloat16) {
-    elementwise_table().unpack_bfloat16(wide, halves, n);
-  } else {
-    return src;
-  }
-  return wide;
-}
-
-// sum[i] = sum[i] op src[i], where sums are what elements are accumulated as.
-void accumulate(ReduceOp op, DType dtype, ReduceLoop loop, void* sum, const std::byte* src, size_t n) {
-  const uint16_t* const halves = reinterpret_cast<const uint16_t*>(src);
-  if (op == ReduceOp::kSum && dtype == DType::kFloat16) {
-    elementwise_table().add_half(static_cast<float*>(sum), halves, n);
-  } else if (op == ReduceOp::kSum && dtype == DType::kBFloat16) {
-    elementwise_table().add_bfloat16(static_cast<float*>(sum), halves, n);
-  } else {
-    float wide[kPiece];
-    loop(sum, widened(dtype, src, n, wide), n);
-  }
-}
-
-void narrow(DType dtype, std::byte* dst, const void* sum, size_t n) {
-  uint16_t* const halves = reinterpret_cast<uint16_t*>(dst);
-  if (dtype == DType::kFloat16) {
-    elementwise_table().pack_half(halves, static_cast<const float*>(sum), 1.0f, n);
-  } else if (dtype == DType::kBFloat16) {
-    elementwise_table().pack_bfloat16(halves, static_cast<const float*>(sum), 1.0f, n);
-  } else {
-    std::memcpy(dst, sum, n * size_of(dtype));
-  }
-}
-
-// Calls piece(first byte, elements) for one piece after the other.
-template <class Piece>
-void for_each_piece(DType dtype, size_t bytes, Piece piece) {
-  const size_t step = kPiece * size_of(dtype);
-  for (size_t at = 0; at < bytes; at += step) piece(at, std::min(step, bytes - at) / size_of(dtype));
-}
-
 template <class T>
 void divide_each(std::span<std::byte> dst, T divisor) {
   T* const x = reinterpret_cast<T*>(dst.data());
   for (size_t i = 0; i < dst.size() / sizeof(T); ++i) x[i] /= divisor;
+}
+
+// By way of fp32, a piece at a time.
+template <class Unpack, class Pack>
+void divide_halves(std::span<std::byte> dst, float divisor, Unpack unpack, Pack pack) {
+  uint16_t* const x = reinterpret_cast<uint16_t*>(dst.data());
+  const size_t elements = dst.size() / sizeof(uint16_t);
+  for (size_t at = 0; at < elements; at += kPiece) {
+    const size_t n = std::min(kPiece, elements - at);
+    float wide[kPiece];
+    unpack(wide, x + at, n);
+    for (size_t i = 0; i < n; ++i) wide[i] /= divisor;
+    pack(x + at, wide, 1.0f, n);
+  }
 }
 
 }  // namespace
@@ -114,36 +78,24 @@ std::string_view to_string(ReduceOp op) {
 
 void reduce(ReduceOp op, DType dtype, std::span<std::byte> dst, std::span<const std::byte> src) {
   check(dtype, dst, src);
-  const ReduceLoop loop = loop_of(op, dtype);
-  if (!is_half(dtype)) return loop(dst.data(), src.data(), dst.size() / size_of(dtype));
-  for_each_piece(dtype, dst.size(), [&](size_t at, size_t n) {
-    float sum[kPiece];
-    widened(dtype, dst.data() + at, n, sum);
-    accumulate(op, dtype, loop, sum, src.data() + at, n);
-    narrow(dtype, dst.data() + at, sum, n);
-  });
+  const void* const inputs[] = {dst.data(), src.data()};
+  loop_of(op, dtype)(dst.data(), inputs, 2, dst.size() / size_of(dtype));
 }
 
 void reduce(ReduceOp op, DType dtype, std::span<std::byte> dst, std::span<const std::span<const std::byte>> inputs) {
   require(!inputs.empty(), "nothing to reduce: no input");
-  for (std::span<const std::byte> input : inputs) check(dtype, dst, input);
-  const ReduceLoop loop = loop_of(op, dtype);
-  const size_t accumulated_size = size_of(accumulated_as(dtype));
-  for_each_piece(dtype, dst.size(), [&](size_t at, size_t n) {
-    Accumulator sum;
-    float* const wide = reinterpret_cast<float*>(sum.bytes);
-    const void* const first = widened(dtype, inputs[0].data() + at, n, wide);
-    if (first != wide) std::memcpy(sum.bytes, first, n * accumulated_size);
-    for (std::span<const std::byte> input : inputs.subspan(1)) {
-      accumulate(op, dtype, loop, sum.bytes, input.data() + at, n);
-    }
-    narrow(dtype, dst.data() + at, sum.bytes, n);
-  });
+  std::vector<const void*> starts;
+  for (std::span<const std::byte> input : inputs) {
+    check(dtype, dst, input);
+    starts.push_back(input.data());
+  }
+  loop_of(op, dtype)(dst.data(), starts.data(), starts.size(), dst.size() / size_of(dtype));
 }
 
 void divide(DType dtype, std::span<std::byte> dst, int divisor) {
   check(dtype, dst, dst);
   require(divisor > 0, "a sum can't be divided by {}", divisor);
+  const ElementwiseTable& table = elementwise_table();
   switch (dtype) {
     case DType::kFloat32:
       return divide_each<float>(dst, static_cast<float>(divisor));
@@ -154,13 +106,9 @@ void divide(DType dtype, std::span<std::byte> dst, int divisor) {
     case DType::kInt64:
       return divide_each<int64_t>(dst, divisor);
     case DType::kFloat16:
+      return divide_halves(dst, static_cast<float>(divisor), table.unpack_half, table.pack_half);
     case DType::kBFloat16:
-      return for_each_piece(dtype, dst.size(), [&](size_t at, size_t n) {
-        float wide[kPiece];
-        widened(dtype, dst.data() + at, n, wide);
-        for (size_t i = 0; i < n; ++i) wide[i] /= static_cast<float>(divisor);
-        narrow(dtype, dst.data() + at, wide, n);
-      });
+      return divide_halves(dst, static_cast<float>(divisor), table.unpack_bfloat16, table.pack_bfloat16);
     default:
       fail(ErrorCode::kInvalidArgument, "{} elements can't be divided", to_string(dtype));
   }

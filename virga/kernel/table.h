@@ -63,10 +63,10 @@ struct PackingTable {
   void (*unpack_int8)(float* dst, const int8_t* src, float scale, size_t n);
 };
 
-// dst[i] = dst[i] op src[i]
-using ReduceLoop = void (*)(void* dst, const void* src, size_t n);
+// dst[i] = inputs[0][i] op inputs[1][i] op ..., see reduce.h; count is at least 1, dst may be one of the inputs.
+using ReduceLoop = void (*)(void* dst, const void* const* inputs, size_t count, size_t n);
 struct ReduceTable {
-  ReduceLoop loops[4][3];  // fp32, fp64, int32, int64; sum, min, max
+  ReduceLoop loops[6][3];  // fp32, fp64, int32, int64, fp16, bf16; sum, min, max
 };
 
 inline constexpr size_t kBlock = 4096;  // elements; 16 KiB, half of a small first-level cache

@@ -2,6 +2,7 @@
 
 #include <immintrin.h>
 
+#include "virga/kernel/reduce_loops.h"
 #include "virga/kernel/table.h"
 
 namespace virga::kernel {
@@ -114,7 +115,21 @@ void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float
   }
 }
 
+constexpr size_t kBytes = sizeof(__m256);
+
+// 16-bit floats as reduce_loops.h wants them.
+template <__m256 (*from)(__m128i), __m128i (*to)(__m256)>
+struct Half {
+  using Element = uint16_t;
+  using Wide = Plain<float, kBytes>::Wide;
+  static constexpr size_t kLanes = kBytes / sizeof(float);
+  static Wide load(const uint16_t* x) { return from(load16(x)); }
+  static void store(uint16_t* x, Wide wide) { store16(x, to(wide)); }
+};
+
 }  // namespace
+
+const ReduceTable kReduceAvx2 = kReduceLoops<kBytes, Half<from_half, to_half>, Half<from_bfloat16, to_bfloat16>>;
 
 const ElementwiseTable kElementwiseAvx2 = {
     .add = add,

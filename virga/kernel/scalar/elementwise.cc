@@ -1,5 +1,6 @@
 // The reference: what every vector path must equal bit for bit.
 #include "virga/base/half.h"
+#include "virga/kernel/reduce_loops.h"
 #include "virga/kernel/table.h"
 
 namespace virga::kernel {
@@ -49,7 +50,22 @@ void sgd_momentum(float* param, const float* grad, float* momentum_buffer, float
   }
 }
 
+// 16-bit floats as reduce_loops.h wants them.
+template <float (*from)(uint16_t), uint16_t (*to)(float)>
+struct Half {
+  using Element = uint16_t;
+  using Wide = float;
+  static constexpr size_t kLanes = 1;
+  static Wide load(const uint16_t* x) { return from(*x); }
+  static void store(uint16_t* x, Wide wide) { *x = to(wide); }
+};
+
+constexpr size_t kBytes = 16;  // compilers know such vectors on every machine
+
 }  // namespace
+
+const ReduceTable kReduceScalar =
+    kReduceLoops<kBytes, Half<half_to_float, float_to_half>, Half<bfloat16_to_float, float_to_bfloat16>>;
 
 const ElementwiseTable kElementwiseScalar = {
     .add = add,

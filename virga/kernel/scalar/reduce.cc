@@ -1,7 +1,0 @@
-#include "virga/kernel/reduce_loops.h"
-
-namespace virga::kernel {
-
-const ReduceTable kReduceScalar = kReduceLoops;
-
-}  // namespace virga::kernel
