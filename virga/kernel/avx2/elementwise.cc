@@ -20,26 +20,38 @@ __m128i to_half(__m256 v) { return _mm256_cvtps_ph(v, kNearest); }
 
 __m256 from_bfloat16(__m128i h) { return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(h), 16)); }
 
-__m128i to_bfloat16(__m256 v) {
+// The bfloat16 of 8 numbers in the low halves of 8 lanes. NaNs may come out as anything.
+__m256i round_to_bfloat16(__m256 v) {
   const __m256i bits = _mm256_castps_si256(v);
-  const __m256i top = _mm256_srli_epi32(bits, 16);
-  const __m256i odd = _mm256_and_si256(top, _mm256_set1_epi32(1));
-  const __m256i round = _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff));
-  const __m256i rounded = _mm256_srli_epi32(_mm256_add_epi32(bits, round), 16);
-  const __m256i quiet = _mm256_or_si256(top, _mm256_set1_epi32(0x40));
-  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
-  const __m256i result = _mm256_blendv_epi8(rounded, quiet, is_nan);
-  return _mm_packus_epi32(_mm256_castsi256_si128(result), _mm256_extracti128_si256(result, 1));
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  const __m256i up = _mm256_add_epi32(bits, _mm256_set1_epi32(0x7fff));
+  return _mm256_srli_epi32(_mm256_add_epi32(up, odd), 16);
 }
+
+// The same, and quiet NaNs where v has any.
+__m256i with_nans(__m256i rounded, __m256 v) {
+  const __m256i top = _mm256_srli_epi32(_mm256_castps_si256(v), 16);
+  const __m256i is_nan = _mm256_castps_si256(_mm256_cmp_ps(v, v, _CMP_UNORD_Q));
+  return _mm256_blendv_epi8(rounded, _mm256_or_si256(top, _mm256_set1_epi32(0x40)), is_nan);
+}
+
+// NaNs are rare: one comparison asks for them in both vectors.
+__m256i pair_to_bfloat16(__m256 a, __m256 b) {
+  __m256i low = round_to_bfloat16(a), high = round_to_bfloat16(b);
+  if (_mm256_movemask_ps(_mm256_cmp_ps(a, b, _CMP_UNORD_Q)) != 0) {
+    low = with_nans(low, a);
+    high = with_nans(high, b);
+  }
+  return _mm256_permute4x64_epi64(_mm256_packus_epi32(low, high), 0xd8);
+}
+__m128i to_bfloat16(__m256 v) { return _mm256_castsi256_si128(pair_to_bfloat16(v, v)); }
+
+__m256i pair_to_half(__m256 a, __m256 b) { return _mm256_set_m128i(to_half(b), to_half(a)); }
 
 // The last n < 8 elements go through the same vector code by way of a padded copy.
 struct Tail16 {
   Tail16(const uint16_t* src, size_t n) { __builtin_memcpy(lanes, src, n * sizeof(uint16_t)); }
   uint16_t lanes[8] = {};
-};
-struct Tail32 {
-  Tail32(const float* src, size_t n) { __builtin_memcpy(lanes, src, n * sizeof(float)); }
-  float lanes[8] = {};
 };
 
 template <__m256 (*from)(__m128i)>
@@ -62,14 +74,19 @@ void add_unpacked(float* dst, const uint16_t* src, size_t n) {
   for (size_t lane = 0; i < n; ++i, ++lane) dst[i] += wide[lane];
 }
 
-template <__m128i (*to)(__m256)>
+template <__m256i (*to)(__m256, __m256)>
 void pack(uint16_t* dst, const float* src, float factor, size_t n) {
   const __m256 factors = _mm256_set1_ps(factor);
+  const auto pair = [factors](const float* x) {
+    return to(_mm256_mul_ps(load(x), factors), _mm256_mul_ps(load(x + 8), factors));
+  };
   size_t i = 0;
-  for (; i + 8 <= n; i += 8) store16(dst + i, to(_mm256_mul_ps(load(src + i), factors)));
+  for (; i + 16 <= n; i += 16) _mm256_storeu_si256(reinterpret_cast<__m256i*>(dst + i), pair(src + i));
   if (i == n) return;
-  uint16_t narrow[8];
-  store16(narrow, to(_mm256_mul_ps(load(Tail32(src + i, n - i).lanes), factors)));
+  uint16_t narrow[16];
+  float wide[16] = {};
+  __builtin_memcpy(wide, src + i, (n - i) * sizeof(float));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(narrow), pair(wide));
   __builtin_memcpy(dst + i, narrow, (n - i) * sizeof(uint16_t));
 }
 
@@ -136,9 +153,9 @@ const ElementwiseTable kElementwiseAvx2 = {
     .add_half = add_unpacked<from_half>,
     .add_bfloat16 = add_unpacked<from_bfloat16>,
     .scale = scale,
-    .pack_half = pack<to_half>,
+    .pack_half = pack<pair_to_half>,
     .unpack_half = unpack<from_half>,
-    .pack_bfloat16 = pack<to_bfloat16>,
+    .pack_bfloat16 = pack<pair_to_bfloat16>,
     .unpack_bfloat16 = unpack<from_bfloat16>,
     .sgd = sgd,
     .sgd_momentum = sgd_momentum,
