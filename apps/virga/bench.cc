@@ -224,7 +224,8 @@ class Bench {
 // By which ranks notice that their cluster files differ.
 std::string text_of(const cluster::Figures& figures) {
   const auto link = [](const cluster::LinkFigures& f) {
-    return fmt::format("{} s {} B/s {} s a message", f.latency_seconds, f.bytes_per_second, f.message_seconds);
+    return fmt::format("{} s {} B/s {} s a message, {} B a segment", f.latency_seconds, f.bytes_per_second,
+                       f.message_seconds, f.segment_bytes);
   };
   return fmt::format("between hosts {}; inside {}; memory {} B/s", link(figures.between_hosts),
                      link(figures.inside_host), figures.memory_bytes_per_second);

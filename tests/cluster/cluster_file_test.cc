@@ -130,7 +130,7 @@ TEST(ClusterFile, UnknownKeysAreNamedWithTheKnown) {
             "between_hosts, inside_host");
   EXPECT_EQ(error_of(with("message_seconds", "message_second")),
             "my.toml:9:1: the key message_second is unknown; known here: latency_seconds, bytes_per_second, "
-            "message_seconds");
+            "message_seconds, segment_bytes");
   EXPECT_THAT(error_of(std::string(kEven) + "[inside_hosts]\n"), StartsWith("my.toml:14:2: the key inside_hosts"));
   EXPECT_THAT(error_of(std::string(kEven) + "\"\\n\\u0007\" = 1\n"), StartsWith("my.toml:14:1: the key ?? is unknown"));
 }
@@ -232,9 +232,10 @@ ClusterFile round_trip(const ClusterFile& cluster) {
 
 TEST(ClusterFile, IsWrittenForPeople) {
   EXPECT_EQ(write_cluster_file({{2, 2}, kOrdinaryFigures}),
-            "hosts = 2\nranks_per_host = 2\nmemory_bytes_per_second = 8000000000\n\n"
-            "[between_hosts]\nlatency_seconds = 0.0001\nbytes_per_second = 118000000\nmessage_seconds = 0\n\n"
-            "[inside_host]\nlatency_seconds = 1e-05\nbytes_per_second = 4000000000\nmessage_seconds = 0\n");
+            "hosts = 2\nranks_per_host = 2\nmemory_bytes_per_second = 16000000000\n\n"
+            "[between_hosts]\nlatency_seconds = 0.0001\nbytes_per_second = 118000000\nmessage_seconds = 0\n"
+            "segment_bytes = 0\n\n[inside_host]\nlatency_seconds = 5e-06\nbytes_per_second = 8500000000\n"
+            "message_seconds = 1.7e-06\nsegment_bytes = 61440\n");
   EXPECT_THAT(write_cluster_file({{2, 1, 2}, kOrdinaryFigures}), StartsWith("ranks_per_host = [2, 1, 2]\nmemory"));
 }
 
@@ -250,9 +251,9 @@ TEST(ClusterFile, ReadsWhatItWroteToTheBit) {
     const auto number = std::bit_cast<double>(random() >> 1);  // the sign bit is clear
     if (std::isfinite(number) && number > 0) numbers.push_back(number);
   }
-  for (size_t i = 0; i + 6 < numbers.size(); ++i) {
+  for (size_t i = 0; i + 8 < numbers.size(); ++i) {
     const double* n = &numbers[i];
-    const Figures figures{{n[0], n[1], n[2]}, {n[3], n[4], n[5]}, n[6]};
+    const Figures figures{{n[0], n[1], n[2], n[3]}, {n[4], n[5], n[6], n[7]}, n[8]};
     ASSERT_EQ(round_trip({{1}, figures}).figures, figures) << write_cluster_file({{1}, figures});
   }
 }

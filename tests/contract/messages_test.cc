@@ -37,6 +37,35 @@ TEST_P(Messages, ReachEveryRankInEverySize) {
   }
 }
 
+// A receive with a use hands over what came, early or late, and in the way of every protocol.
+TEST_P(Messages, AreUsedInsteadOfCopied) {
+  const auto world = GetParam().make();
+  OpNumber operation = 0;
+  for (const bool receive_first : {true, false}) {
+    for (size_t bytes : {0u, 8u, 8200u, 61'440u, 65'537u, 20'000'003u}) {
+      for (Rank to = 0; to < world->size(); ++to) {
+        const Header header = header_of(++operation, 0, 0);
+        const auto data = pattern(bytes, to);
+        std::vector<std::byte> room(bytes), used(bytes, std::byte{0xee});
+        int uses = 0;
+        const auto use = [&](ConstBuffer payload) {
+          EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.data) % 8, 0u);
+          std::copy_n(payload.data, payload.bytes, used.data());
+          ++uses;
+        };
+        const auto receive = [&] { return world->at(to).receive(0, header, buffer_of(room), use); };
+        TransferPtr early = receive_first ? receive() : nullptr;
+        TransferPtr send = world->at(0).send(to, header, buffer_of(data));
+        if (!receive_first && bytes < 1'000'000) world->run(finish_soon(world->at(0), send, 20s));
+        TransferPtr in = receive_first ? early : receive();
+        world->run(when_both(finish_soon(world->at(0), send, 20s), finish_soon(world->at(to), in, 20s)));
+        EXPECT_EQ(uses, 1) << bytes;
+        EXPECT_TRUE(used == data) << bytes << " bytes to rank " << to;
+      }
+    }
+  }
+}
+
 TEST_P(Messages, Of64MegabytesArriveWhole) {
   const auto world = GetParam().make();
   const auto data = pattern(64 << 20, 7);

@@ -79,10 +79,10 @@ double rate_of(const toml::node& node, std::string_view key) {
   return rate;
 }
 
-double seconds_of(const toml::node& node, std::string_view key) {
-  const double seconds = number_of(node, key);
-  if (seconds < 0) fail_at(node.source(), "{} is {}, must not be below 0", key, seconds);
-  return seconds;
+double at_least_zero(const toml::node& node, std::string_view key) {
+  const double number = number_of(node, key);
+  if (number < 0) fail_at(node.source(), "{} is {}, must not be below 0", key, number);
+  return number;
 }
 
 int count_of(const toml::node& node, std::string_view key) {
@@ -130,12 +130,15 @@ LinkFigures read_link(const toml::table& file, std::string_view name) {
   const toml::node& node = find(file, name);
   if (!node.is_table()) fail_at(node.source(), "{} must be a table", name);
   const toml::table& table = *node.as_table();
-  require_known(table, {"latency_seconds", "bytes_per_second", "message_seconds"});
+  require_known(table, {"latency_seconds", "bytes_per_second", "message_seconds", "segment_bytes"});
   LinkFigures link;
-  link.latency_seconds = seconds_of(find(table, "latency_seconds"), "latency_seconds");
+  link.latency_seconds = at_least_zero(find(table, "latency_seconds"), "latency_seconds");
   link.bytes_per_second = rate_of(find(table, "bytes_per_second"), "bytes_per_second");
   if (const toml::node* seconds = table.get("message_seconds")) {
-    link.message_seconds = seconds_of(*seconds, "message_seconds");
+    link.message_seconds = at_least_zero(*seconds, "message_seconds");
+  }
+  if (const toml::node* bytes = table.get("segment_bytes")) {
+    link.segment_bytes = at_least_zero(*bytes, "segment_bytes");
   }
   return link;
 }
@@ -149,8 +152,8 @@ std::string write_hosts(const std::vector<int>& ranks_per_host) {
 }
 
 std::string write_link(std::string_view name, const LinkFigures& link) {
-  return fmt::format("\n[{}]\nlatency_seconds = {}\nbytes_per_second = {}\nmessage_seconds = {}\n", name,
-                     link.latency_seconds, link.bytes_per_second, link.message_seconds);
+  return fmt::format("\n[{}]\nlatency_seconds = {}\nbytes_per_second = {}\nmessage_seconds = {}\nsegment_bytes = {}\n",
+                     name, link.latency_seconds, link.bytes_per_second, link.message_seconds, link.segment_bytes);
 }
 
 }  // namespace

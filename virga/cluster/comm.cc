@@ -101,10 +101,26 @@ Task<void> Operation::send(Rank to, uint64_t chunk, net::ConstBuffer payload) {
 }
 
 Task<void> Operation::receive(Rank from, uint64_t chunk, net::Buffer payload) {
+  return begin_receive(from, chunk, payload, {});
+}
+
+Task<void> Operation::receive_and_use(Rank from, uint64_t chunk, net::Buffer room, size_t bytes_touched,
+                                      net::Transfer::Use use) {
+  if (comm_.worker_.stays_on_loop(bytes_touched)) {
+    co_await begin_receive(from, chunk, room, std::move(use));
+    co_return;
+  }
+  co_await receive(from, chunk, room);
+  co_await work(bytes_touched, [&] {
+    if (!room.phantom()) use(room);
+  });
+}
+
+Task<void> Operation::begin_receive(Rank from, uint64_t chunk, net::Buffer payload, net::Transfer::Use use) {
   scope_.throw_if_cancelled();
   net::Header header = header_;
   header.chunk = chunk;
-  net::TransferPtr transfer = comm_.transport_.receive(from, header, payload);
+  net::TransferPtr transfer = comm_.transport_.receive(from, header, payload, std::move(use));
   co_await net::finish(comm_.transport_, std::move(transfer), deadline_, scope_);
   record_.bytes_received += payload.bytes;
 }

@@ -134,6 +134,9 @@ class Operation {
 
   Task<void> send(Rank to, uint64_t chunk, net::ConstBuffer payload);
   Task<void> receive(Rank from, uint64_t chunk, net::Buffer payload);
+  // Receives a message and works on it. `use` gets the payload: where there is little to do, as the transport holds it,
+  // else from `room`, memory of its size, off the loop (see Worker::run). Nothing is done to phantoms.
+  Task<void> receive_and_use(Rank from, uint64_t chunk, net::Buffer room, size_t bytes_touched, net::Transfer::Use use);
   // Heavy work on elements, off the loop; see Worker::run.
   Task<void> work(size_t bytes_touched, std::function<void()> work) {
     return comm_.worker_.run(bytes_touched, std::move(work));
@@ -141,6 +144,7 @@ class Operation {
 
  private:
   friend class Comm;
+  Task<void> begin_receive(Rank from, uint64_t chunk, net::Buffer payload, net::Transfer::Use use);
 
   Comm& comm_;
   net::Header header_;

@@ -5,8 +5,9 @@ namespace virga::cluster {
 // A way that messages take, each direction.
 struct LinkFigures {
   double latency_seconds;      // from the begin of a small message's send to its arrival
-  double bytes_per_second;     // of payload, in long messages
+  double bytes_per_second;     // of payload
   double message_seconds = 0;  // for which every message holds the link up, whatever its size
+  double segment_bytes = 0;    // a longer message comes in pieces and is put together in memory; 0: none is
 
   bool operator==(const LinkFigures&) const = default;
 };
@@ -20,7 +21,7 @@ struct Figures {
   bool operator==(const Figures&) const = default;
 };
 
-// 1 Gbit/s Ethernet: what choices assume where nobody has measured.
-constexpr Figures kOrdinaryFigures{{100e-6, 118e6}, {10e-6, 4e9}, 8e9};
+// 1 Gbit/s Ethernet, and UCX's shared memory: what choices assume where nobody has measured.
+constexpr Figures kOrdinaryFigures{{100e-6, 118e6}, {5e-6, 8.5e9, 1.7e-6, 61440}, 16e9};
 
 }  // namespace virga::cluster

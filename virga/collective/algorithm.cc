@@ -7,8 +7,9 @@
 namespace virga::collective {
 namespace {
 
-// What slices are tried. Short ones fill a pipeline soon, long ones need few messages.
-constexpr size_t kSliceBytes[] = {size_t{64} << 10, size_t{256} << 10, size_t{1} << 20, size_t{4} << 20};
+// What slices are tried. Short ones fill a pipeline soon, long ones need few messages. Multiples of 60 KiB, so that a
+// few members' shares of one fit into a segment of shared memory (see net/ucx/settings.cc).
+constexpr size_t kSliceBytes[] = {60 << 10, 120 << 10, 240 << 10, 480 << 10, 960 << 10, 3840 << 10};
 
 struct Entry {
   uint16_t number;

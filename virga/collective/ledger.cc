@@ -92,6 +92,9 @@ void Ledger::send(int from, int to, size_t bytes, size_t messages) {
     round.busy.ingress[to_host] += seconds;
   }
   if (messages == 0) return;
+  if (link.segment_bytes > 0 && static_cast<double>(bytes) > link.segment_bytes * static_cast<double>(messages)) {
+    round.busy.memory[receiver] += 2 * static_cast<double>(bytes) / figures_.memory_bytes_per_second;
+  }
   round.latency = std::max(round.latency, link.latency_seconds);
   round.sends = true;
   round.takes_part[sender] = round.takes_part[receiver] = 1;

@@ -30,10 +30,10 @@ struct Sent {
 // What several groups or members do at once is entered one after the other, by at_once().
 //
 // Time of a round: the latency, and the busiest link's bytes at its rate, then the longest work. A link is a host's,
-// each way, or a rank's own inside its host. Time of a phase: the first slice's rounds; every further slice adds what
-// its busiest link takes, less what that link can carry while it is idle in between in the first slice, or the time for
-// which it holds one of a member's lanes, whichever is more. The simulator is the judge of that
-// (tests/collective/cost_test.cc).
+// each way, or a rank's own inside its host. A message above its link's segment costs its receiver a copy. Time of a
+// phase: the first slice's rounds; every further slice adds what its busiest link takes, less what that link can carry
+// while it is idle in between in the first slice, or the time for which it holds one of a member's lanes, whichever is
+// more. The simulator is the judge of that (tests/collective/cost_test.cc).
 class Ledger {
  public:
   Ledger(const cluster::Topology& layout, const Figures& figures);

@@ -2,6 +2,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -41,9 +42,12 @@ struct ConstBuffer {
 class Transfer {
  public:
   enum class Direction { kSend, kReceive };
+  // What a receive does with its payload, which is aligned for elements of any dtype. Called once, by the transport on
+  // the loop's thread; must not throw.
+  using Use = std::function<void(ConstBuffer payload)>;
 
-  Transfer(Direction direction, Rank peer, const Header& header, Buffer buffer)
-      : direction_(direction), peer_(peer), header_(header), buffer_(buffer) {}
+  Transfer(Direction direction, Rank peer, const Header& header, Buffer buffer, Use use = {})
+      : direction_(direction), peer_(peer), header_(header), buffer_(buffer), use_(std::move(use)) {}
   virtual ~Transfer() = default;
 
   Direction direction() const { return direction_; }
@@ -56,6 +60,13 @@ class Transfer {
   // Why it failed; nullopt while it runs and after success.
   const std::optional<Error>& error() const { return error_; }
 
+  // For transports: the whole payload of a receive is here, in the buffer or elsewhere.
+  void take(const void* payload) {
+    const bool aligned = reinterpret_cast<uintptr_t>(payload) % sizeof(double) == 0;
+    if (use_ && aligned) return use_({static_cast<const std::byte*>(payload), buffer_.bytes});
+    if (buffer_.bytes > 0 && payload != buffer_.data) std::memcpy(buffer_.data, payload, buffer_.bytes);
+    if (use_) use_(buffer_);
+  }
   // For transports: the reason that a later finish() will report, whatever the network says then.
   void set_reason(const Error& reason) {
     if (!error_) error_ = reason;
@@ -72,6 +83,7 @@ class Transfer {
   const Rank peer_;
   const Header header_;
   const Buffer buffer_;
+  const Use use_;
   std::optional<Error> error_;
   Event finished_;
 };
@@ -92,6 +104,7 @@ struct Traffic {
 //    match in the order they were sent. A message may come before its receive: it waits in a bounded queue.
 //  - The payload must have exactly the size of the receive's buffer and the headers must agree, else the receive
 //    fails with kMismatch.
+//  - A receive with a `use` hands it the payload, wherever it lies: its buffer may stay as it was.
 //  - A successful send says that the buffer is free, not that the peer lives.
 //  - cancel() makes a transfer finish soon with the given error, if it has not ended by then; its buffer is free only
 //  when
@@ -111,7 +124,10 @@ class Transport {
   virtual int world_size() const = 0;
 
   virtual TransferPtr send(Rank to, const Header& header, ConstBuffer payload) = 0;
-  virtual TransferPtr receive(Rank from, const Header& expected, Buffer payload) = 0;
+  virtual TransferPtr receive(Rank from, const Header& expected, Buffer payload, Transfer::Use use) = 0;
+  TransferPtr receive(Rank from, const Header& expected, Buffer payload) {
+    return receive(from, expected, payload, {});
+  }
   virtual void cancel(const TransferPtr& transfer, const Error& reason) = 0;
 
   // Closes the way to a peer by force: everything with it fails with `reason`, now and later.

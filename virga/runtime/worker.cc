@@ -26,8 +26,10 @@ ThreadWorker::~ThreadWorker() {
   thread_.join();
 }
 
+bool ThreadWorker::stays_on_loop(size_t bytes_touched) const { return bytes_touched < kInlineBytes; }
+
 Task<void> ThreadWorker::run(size_t bytes_touched, std::function<void()> work) {
-  if (bytes_touched < kInlineBytes) {
+  if (stays_on_loop(bytes_touched)) {
     work();
     co_return;
   }

@@ -18,6 +18,8 @@ class Worker {
   virtual ~Worker() = default;
   // Runs `work`; resumes on the loop when it has ended and throws what it threw.
   virtual Task<void> run(size_t bytes_touched, std::function<void()> work) = 0;
+  // Whether work of that size would be done on the loop, at no other cost than its own.
+  virtual bool stays_on_loop(size_t bytes_touched) const = 0;
 };
 
 // The real one: one thread. Work that touches little (under about 200 us) stays on the loop, since two thread
@@ -28,6 +30,7 @@ class ThreadWorker final : public Worker {
   ~ThreadWorker() override;
 
   Task<void> run(size_t bytes_touched, std::function<void()> work) override;
+  bool stays_on_loop(size_t bytes_touched) const override;
 
  private:
   void serve();

@@ -12,6 +12,7 @@
 #include "virga/pattern/ring.h"
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/exchange.h"
 #include "virga/collective/wire.h"
 #include "virga/kernel/elementwise.h"
 #include "virga/runtime/task_group.h"
@@ -32,27 +33,26 @@ struct Slice {
   pattern::Range range(int i) const { return pattern::shard(data.elements, ring.size, i); }
   Vector segment(int i) const { return data.part(range(i)); }
 
-  // Sends to the next member while receiving from the previous one.
-  Task<void> exchange(Phase phase, int step, Vector out, Vector in) const {
-    const uint64_t chunk = chunk_number(request.phase + phase, index, static_cast<unsigned>(step));
-    return when_both(op.send(request.group.rank(ring.next()), chunk, out.buffer()),
-                     op.receive(request.group.rank(ring.previous()), chunk, in.buffer()), &op.scope());
+  Rank next() const { return request.group.rank(ring.next()); }
+  Rank previous() const { return request.group.rank(ring.previous()); }
+  uint64_t chunk(Phase phase, int step) const {
+    return chunk_number(request.phase + phase, index, static_cast<unsigned>(step));
+  }
+  Task<void> pass_on(Phase phase, int step, Vector out, Vector in) const {
+    return exchange(op, chunk(phase, step), next(), out, previous(), in);
   }
 };
 
-size_t add_bytes(Vector sum) { return 3 * sum.bytes(); }
 size_t divide_bytes(Vector own) { return 2 * own.bytes(); }
 
 Task<void> ring_plain(Slice slice) {
-  const Scratch incoming(slice.segment(0).elements, slice.data);
+  const Scratch room(slice.segment(0).elements, slice.data);
   const Shape& shape = slice.shape();
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const Vector sum = slice.segment(slice.ring.reduce_receive(step));
-    const Vector in = incoming.vector().part({0, sum.elements});
-    co_await slice.exchange(kReduce, step, slice.segment(slice.ring.reduce_send(step)), in);
-    co_await slice.op.work(add_bytes(sum), [&] {
-      if (!sum.phantom()) kernel::reduce(shape.reduce_op(), shape.dtype, sum.span(), in.span());
-    });
+    const Vector out = slice.segment(slice.ring.reduce_send(step));
+    co_await exchange_and_reduce(slice.op, slice.chunk(kReduce, step), slice.next(), out, slice.previous(), sum,
+                                 room.vector(), shape);
   }
   const Vector own = slice.segment(slice.ring.member);
   if (shape.divisor > 1) {
@@ -61,8 +61,8 @@ Task<void> ring_plain(Slice slice) {
     });
   }
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(kGather, step, slice.segment(slice.ring.gather_send(step)),
-                            slice.segment(slice.ring.gather_receive(step)));
+    co_await slice.pass_on(kGather, step, slice.segment(slice.ring.gather_send(step)),
+                           slice.segment(slice.ring.gather_receive(step)));
   }
 }
 
@@ -80,16 +80,16 @@ Task<void> ring_half(Slice slice) {
   });
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const int i = slice.ring.reduce_receive(step);
-    co_await slice.exchange(kReduce, step, halves(slice.ring.reduce_send(step)), halves(i));
-    co_await slice.op.work(add_bytes(slice.segment(i)), [&] {
+    co_await slice.pass_on(kReduce, step, halves(slice.ring.reduce_send(step)), halves(i));
+    co_await slice.op.work(reduced_bytes(slice.shape(), slice.segment(i).elements), [&] {
       if (phantom) return;
       wire.add(slice.segment(i), halves(i));
       wire.pack(halves(i), slice.segment(i));
     });
   }
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
-    co_await slice.exchange(kGather, step, halves(slice.ring.gather_send(step)),
-                            halves(slice.ring.gather_receive(step)));
+    co_await slice.pass_on(kGather, step, halves(slice.ring.gather_send(step)),
+                           halves(slice.ring.gather_receive(step)));
   }
   co_await slice.op.work(2 * slice.data.bytes(), [&] {
     if (!phantom) wire.unpack(slice.data, memory.vector());
@@ -112,8 +112,8 @@ void charge_step(const Shape& shape, size_t length, int step, Phase phase, Ledge
   for (int member = 0; member < n; ++member) {
     const pattern::Ring ring{n, member};
     const int out = phase == kReduce ? ring.reduce_send(step) : ring.gather_send(step);
-    ledger.send(member, ring.next(), elements(out) * size_of(shape.wire));
-    if (phase == kReduce) ledger.work(member, 3 * elements(ring.reduce_receive(step)) * size_of(shape.dtype));
+    ledger.send(member, ring.next(), elements(out) * size_of(shape.wire), elements(out) > 0 ? 1 : 0);
+    if (phase == kReduce) ledger.work(member, reduced_bytes(shape, elements(ring.reduce_receive(step))));
   }
 }
 

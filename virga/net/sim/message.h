@@ -1,6 +1,5 @@
 #pragma once
 
-#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -33,7 +32,7 @@ class SimArrival final : public Arrival {
 
   void deliver(const TransferPtr& receive) override {
     const Buffer& to = receive->buffer();
-    if (!to.phantom() && !payload_.empty()) std::memcpy(to.data, payload_.data(), payload_.size());
+    if (!to.phantom()) receive->take(payload_.data());
     receive->finish();
   }
 

@@ -28,8 +28,8 @@ TransferPtr SimTransport::send(Rank to, const Header& header, ConstBuffer payloa
   return transfer;
 }
 
-TransferPtr SimTransport::receive(Rank from, const Header& expected, Buffer payload) {
-  auto transfer = std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload);
+TransferPtr SimTransport::receive(Rank from, const Header& expected, Buffer payload, Transfer::Use use) {
+  auto transfer = std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload, std::move(use));
   if (lost_[from]) {
     transfer->finish(*lost_[from]);
   } else {

@@ -19,7 +19,8 @@ class SimTransport final : public Transport {
   Rank rank() const override { return rank_; }
   int world_size() const override { return world_size_; }
   TransferPtr send(Rank to, const Header& header, ConstBuffer payload) override;
-  TransferPtr receive(Rank from, const Header& expected, Buffer payload) override;
+  TransferPtr receive(Rank from, const Header& expected, Buffer payload, Transfer::Use use) override;
+  using Transport::receive;
   void cancel(const TransferPtr& transfer, const Error& reason) override;
   void fail_peer(Rank peer, const Error& reason) override;
   Traffic traffic(Rank peer) const override { return traffic_[peer]; }

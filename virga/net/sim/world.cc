@@ -16,6 +16,7 @@ class VirtualWorker final : public Worker {
  public:
   VirtualWorker(Loop& loop, double bytes_per_second) : loop_(loop), bytes_per_second_(bytes_per_second) {}
 
+  bool stays_on_loop(size_t) const override { return false; }
   Task<void> run(size_t bytes_touched, std::function<void()> work) override {
     free_ = std::max(free_, loop_.now()) + time_for(static_cast<double>(bytes_touched), bytes_per_second_);
     const Time end = free_;

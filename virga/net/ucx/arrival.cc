@@ -1,15 +1,14 @@
 #include "virga/net/ucx/arrival.h"
 
-#include <cstring>
 #include <utility>
 
 namespace virga::net::ucx {
 namespace {
 
-// Short payloads lie in the transport's own receive buffers (in shared memory, 8 KiB each, whatever
-// the message's size): they are copied, so that early messages can't drain that pool. Longer ones
-// UCX has gathered on the heap: they stay there.
-constexpr size_t kCopyBelow = 16 << 10;
+// Payloads of one segment lie in the transport's own receive buffers (in shared memory, 64 KiB each, whatever the
+// message's size): they are copied, so that early messages can't drain that pool. Longer ones UCX has gathered on the
+// heap: they stay there.
+constexpr size_t kCopyBelow = 64 << 10;
 
 }  // namespace
 
@@ -18,7 +17,7 @@ WholeMessage::~WholeMessage() {
 }
 
 void WholeMessage::deliver(const TransferPtr& receive) {
-  if (bytes() > 0) std::memcpy(receive->buffer().data, data_, bytes());
+  receive->take(data_);
   receiver_.delivered(receive);
 }
 

@@ -32,9 +32,13 @@ Context::Options inside_host_settings(int event_descriptor) {
   options.name = "inside the host";
   options.event_descriptor = event_descriptor;
   // Never a rendezvous: a receive is then either in our mailbox or over, and only sends can be
-  // stuck. A longer queue than UCX's 64 fits into the same first piece of shared memory; sender and
-  // receiver take turns less often.
-  options.config = {{"TLS", "posix"}, {"RNDV_THRESH", "inf"}, {"MM_FIFO_SIZE", "256"}};
+  // stuck. A message that fits into a segment is read where the sender has put it; longer ones UCX gathers on the heap
+  // first. So segments are as long as UCX can tell (16 bits), and few, to stay in the cores' caches.
+  options.config = {{"TLS", "posix"},
+                    {"RNDV_THRESH", "inf"},
+                    {"MM_SEG_SIZE", "65472"},
+                    {"MM_FIFO_SIZE", "16"},
+                    {"MM_RX_BUFS_GROW", "16"}};
   return options;
 }
 

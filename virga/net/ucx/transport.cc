@@ -70,10 +70,10 @@ TransferPtr UcxTransport::send(Rank to, const Header& header, ConstBuffer payloa
   return transfer;
 }
 
-TransferPtr UcxTransport::receive(Rank from, const Header& expected, Buffer payload) {
+TransferPtr UcxTransport::receive(Rank from, const Header& expected, Buffer payload, Transfer::Use use) {
   require(!payload.phantom(), "a phantom buffer can't receive from a real network");
   Peer& peer = peer_at(from);
-  auto transfer = std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload);
+  auto transfer = std::make_shared<Transfer>(Transfer::Direction::kReceive, from, expected, payload, std::move(use));
   if (peer.lost) {
     transfer->finish(peer.lost);
     return transfer;
@@ -162,6 +162,7 @@ void UcxTransport::land(Flight& flight, ucs_status_t status) {
                                        peer.rank, ucs_status_string(status)),
                            peer.rank));
   } else if (transfer->direction() == Transfer::Direction::kReceive) {
+    transfer->take(transfer->buffer().data);
     delivered(transfer);
   } else {
     peer.traffic.bytes_sent += transfer->buffer().bytes;

@@ -55,7 +55,8 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   Rank rank() const override { return rank_; }
   int world_size() const override { return static_cast<int>(peers_.size()); }
   TransferPtr send(Rank to, const Header& header, ConstBuffer payload) override;
-  TransferPtr receive(Rank from, const Header& expected, Buffer payload) override;
+  TransferPtr receive(Rank from, const Header& expected, Buffer payload, Transfer::Use use) override;
+  using Transport::receive;
   void cancel(const TransferPtr& transfer, const Error& reason) override;
   void fail_peer(Rank peer, const Error& reason) override;
   Traffic traffic(Rank peer) const override;
