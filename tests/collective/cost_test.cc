@@ -155,7 +155,10 @@ TEST(Choice, NothingThatFitsIsPredictedFaster) {
           Trial trial{algorithm, bytes / 4, members};
           const Shape shape = trial.shape(SimJob(hosts(members)).comm(0).topology());
           if (!trial::fits(trial, *shape.layout)) continue;
-          EXPECT_LE(best.seconds, predict(*algorithm, shape, cluster::kOrdinaryFigures) * (1 + 1e-9)) << trial.text();
+          for (size_t slice_bytes : {61'440, 245'760, 983'040, 3'932'160}) {
+            const Choice other{algorithm->name, slice_bytes};
+            EXPECT_LE(best.seconds, choose(shape, cluster::kOrdinaryFigures, other).seconds) << trial.text();
+          }
         }
       }
     }
