@@ -19,6 +19,7 @@ struct Context {
 void add_bench(CLI::App& app, Context& context);
 void add_doctor(CLI::App& app, Context& context);
 void add_lab(CLI::App& app, Context& context);
+void add_probe(CLI::App& app, Context& context);
 void add_run(CLI::App& app, Context& context);
 void add_train(CLI::App& app, Context& context);  // only in a build with torch
 

@@ -22,8 +22,9 @@ constexpr Subcommand kSubcommands[] = {
 #ifdef VIRGA_TORCH_VERSION  // built with libtorch
     {"train", virga::command::add_train, false},
 #endif
-    {"bench", virga::command::add_bench, false}, {"run", virga::command::add_run, true},
-    {"lab", virga::command::add_lab, true},      {"doctor", virga::command::add_doctor, false},
+    {"bench", virga::command::add_bench, false},   {"probe", virga::command::add_probe, false},
+    {"run", virga::command::add_run, true},        {"lab", virga::command::add_lab, true},
+    {"doctor", virga::command::add_doctor, false},
 };
 
 // Everything behind a first "--" is somebody else's command line; CLI11 never sees it.

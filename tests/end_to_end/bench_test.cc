@@ -1,4 +1,6 @@
-// `virga bench collective` on real processes: its rows, and what wrong use gets.
+// `virga bench collective` and `virga probe` on real processes: rows and figures, and what wrong use gets.
+#include "virga/cluster/cluster_file.h"
+
 #include "end_to_end/support.h"
 
 namespace virga::end_to_end {
@@ -32,6 +34,27 @@ TEST(Bench, EveryOperationIsRightAndHasARowForEverySize) {
       EXPECT_FALSE(rows[i]["algorithm"].get<std::string>().empty());
     }
   }
+}
+
+// What the probe finds, the bench predicts with.
+TEST(Probe, WritesAClusterFileThatTheBenchTakes) {
+  TemporaryFolder folder;
+  const std::string file = folder / "cluster.toml";
+  const lab::CrewResult probe = lab::run_local(2, {VIRGA_COMMAND, "probe", "--write", file}, captured(60));
+  ASSERT_EQ(probe.status, 0) << probe.ranks[0].output;
+  const cluster::ClusterFile found = cluster::read_cluster_file(file);
+  EXPECT_EQ(found.ranks_per_host, std::vector<int>{2});
+  EXPECT_EQ(found.figures.between_hosts, cluster::kOrdinaryFigures.between_hosts);  // there is no such link
+  EXPECT_GT(found.figures.inside_host.latency_seconds, 0);
+  EXPECT_GT(found.figures.inside_host.bytes_per_second, 1e7);
+  EXPECT_GT(found.figures.memory_bytes_per_second, 1e7);
+  EXPECT_EQ(bench(2, {"--bytes", "1K", "--cluster", file}).status, 0);
+}
+
+TEST(Probe, AFileThatCantBeWrittenIsNamedBeforeItMeasures) {
+  const lab::CrewResult probe = lab::run_local(1, {VIRGA_COMMAND, "probe", "--write", "/nonexistent/f"}, captured(60));
+  EXPECT_EQ(probe.status, 1);
+  EXPECT_THAT(probe.ranks[0].output, HasSubstr("/nonexistent/f"));
 }
 
 TEST(Bench, RanksThatDisagreeAreNamedOnEveryRank) {
