@@ -5,7 +5,6 @@
 #include <dirent.h>
 #include <fstream>
 #include <gtest/gtest.h>
-#include <iterator>
 #include <map>
 #include <poll.h>
 #include <set>
@@ -37,9 +36,12 @@ inline std::map<std::string, std::string> parse_facts(const std::string& text) {
   return facts;
 }
 
+// What can be read of it. A process may end between the opening and the reading of its file in /proc; reading
+// throws then, save by this operator.
 inline std::string read_file(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
 }
 
 inline std::set<std::string> entries(const std::string& path) {
