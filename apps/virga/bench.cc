@@ -2,18 +2,17 @@
 #include <chrono>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <string>
 #include <vector>
 
 #include "virga/cluster/cluster_file.h"
 #include "virga/cluster/job.h"
-#include "virga/collective/allgather/allgather.h"
 #include "virga/collective/allreduce/allreduce.h"
 #include "virga/collective/barrier/barrier.h"
-#include "virga/collective/broadcast/broadcast.h"
-#include "virga/collective/reduce_scatter/reduce_scatter.h"
 #include "virga/lab/report.h"
 
+#include "bench_operations.h"
 #include "command.h"
 
 // `virga bench collective`: one rank of a measurement of one operation, in the manner of nccl-tests.
@@ -22,61 +21,21 @@ namespace {
 
 using cluster::Comm;
 using collective::Choice;
-using collective::OpKind;
 using collective::Shape;
+
+constexpr const char* kAll = "all";  // algorithms
+constexpr int kWarmUp = 2;           // repetitions before those that count
 
 struct Flags {
   std::string op = "allreduce";
   std::string bytes = "1K:64M";
   std::string algorithm;
   size_t slice_bytes = 0;
+  double density = 0.01;
   int repetitions = 7;
   std::string cluster_file;
   std::string json;
 };
-
-// What is measured: how it is called, and how many times a vector's bytes the busiest of n members must send or
-// receive.
-struct Operation {
-  const char* name;
-  OpKind kind;
-  Task<void> (*call)(Comm& comm, std::span<float> data, Choice choice);
-  double (*factor)(int n);
-};
-
-double shifted(int n) { return static_cast<double>(n - 1) / n; }
-
-constexpr Operation kOperations[] = {
-    {"allreduce", OpKind::kAllreduce,
-     [](Comm& comm, std::span<float> data, Choice choice) {
-       return collective::allreduce(comm, comm.topology().world(), data, {collective::Reduction::kSum, choice});
-     },
-     [](int n) { return 2 * shifted(n); }},
-    {"reduce_scatter", OpKind::kReduceScatter,
-     [](Comm& comm, std::span<float> data, Choice choice) {
-       return collective::reduce_scatter(comm, comm.topology().world(), data, collective::Reduction::kSum, {}, choice);
-     },
-     shifted},
-    {"allgather", OpKind::kAllgather,
-     [](Comm& comm, std::span<float> data, Choice choice) {
-       return collective::allgather(comm, comm.topology().world(), data, {}, choice);
-     },
-     shifted},
-    {"broadcast", OpKind::kBroadcast,
-     [](Comm& comm, std::span<float> data, Choice choice) {
-       return collective::broadcast(comm, comm.topology().world(), 0, data, choice);
-     },
-     [](int n) { return n > 1 ? 1.0 : 0.0; }},
-};
-
-const Operation& find_operation(const std::string& name) {
-  std::string known;
-  for (const Operation& operation : kOperations) {
-    if (operation.name == name) return operation;
-    known += fmt::format("{}{}", known.empty() ? "" : ", ", operation.name);
-  }
-  fail(ErrorCode::kInvalidArgument, "unknown operation '{}'; known are {}", name, known);
-}
 
 size_t parse_size(const std::string& text) {
   std::string bytes = text;
@@ -91,7 +50,7 @@ size_t parse_size(const std::string& text) {
 }
 
 // One size, or all that begin with the first and double up to the last.
-std::vector<size_t> parse_sizes(const std::string& text) {
+std::vector<size_t> parse_range(const std::string& text) {
   const size_t colon = text.find(':');
   if (colon == std::string::npos) return {parse_size(text)};
   const size_t first = parse_size(text.substr(0, colon)), last = parse_size(text.substr(colon + 1));
@@ -101,31 +60,14 @@ std::vector<size_t> parse_sizes(const std::string& text) {
   return sizes;
 }
 
-// Element e of a rank's vector: a whole number, so that sums come out the same in any order.
-float value(Rank rank, size_t e) { return static_cast<float>((static_cast<size_t>(rank) * 7 + e) % 16); }
-
-// Of element e of a vector: who owns it is asked only where parts matter.
-float expected(const Operation& operation, size_t elements, int n, Rank rank, size_t e) {
-  const auto sum = [&] {
-    float all = 0;
-    for (Rank other = 0; other < n; ++other) all += value(other, e);
-    return all;
-  };
-  const auto owner = [&] {
-    Rank found = 0;
-    while (pattern::shard(elements, n, found).end <= e) ++found;
-    return found;
-  };
-  switch (operation.kind) {
-    case OpKind::kAllreduce:
-      return sum();
-    case OpKind::kReduceScatter:
-      return owner() == rank ? sum() : value(rank, e);
-    case OpKind::kAllgather:
-      return value(owner(), e);
-    default:
-      return value(0, e);
+std::vector<size_t> parse_sizes(const std::string& text) {
+  std::vector<size_t> sizes;
+  std::istringstream ranges(text);
+  for (std::string range; std::getline(ranges, range, ',');) {
+    for (size_t size : parse_range(range)) sizes.push_back(size);
   }
+  require(!sizes.empty(), "no sizes are given");
+  return sizes;
 }
 
 struct Measured {
@@ -136,73 +78,89 @@ struct Measured {
 class Bench {
  public:
   Bench(cluster::Job& job, const Flags& flags, const cluster::Figures& figures)
-      : job_(job), flags_(flags), figures_(figures), operation_(find_operation(flags.op)) {}
+      : job_(job), flags_(flags), figures_(figures), operation_(find_bench_operation(flags.op)) {}
 
-  nlohmann::ordered_json row(size_t bytes) {
-    const size_t elements = bytes / sizeof(float);
-    const collective::Plan plan = planned(elements);
-    Measured measured = measure(elements);
+  // One size: a row for each algorithm that is asked for.
+  std::vector<nlohmann::ordered_json> rows(size_t bytes) {
+    const size_t elements = operation_.kind == collective::OpKind::kBarrier ? 0 : bytes / sizeof(float);
+    BenchCase data{job_.world_size(), job_.rank(), elements, flags_.density};
+    const Shape shape = shape_of(data);
+    std::vector<nlohmann::ordered_json> rows;
+    for (std::string_view algorithm : algorithms(shape)) rows.push_back(row(data, shape, algorithm));
+    return rows;
+  }
+
+ private:
+  Shape shape_of(const BenchCase& data) const {
+    Shape shape;
+    shape.kind = operation_.kind;
+    shape.elements = data.elements;
+    shape.layout = std::make_shared<const cluster::Topology>(job_.topology());
+    if (operation_.describe != nullptr) operation_.describe(data, shape);
+    return shape;
+  }
+
+  std::vector<std::string_view> algorithms(const Shape& shape) const {
+    if (flags_.algorithm != kAll) return {flags_.algorithm};
+    std::vector<std::string_view> names;
+    for (const collective::Algorithm* algorithm : collective::algorithms()) {
+      const bool fits = algorithm->fits == nullptr || algorithm->fits(shape);
+      if (algorithm->kind == shape.kind && fits) names.push_back(algorithm->name);
+    }
+    return names;
+  }
+
+  nlohmann::ordered_json row(BenchCase& data, const Shape& shape, std::string_view algorithm) {
+    const Choice asked(algorithm, flags_.slice_bytes);
+    const collective::Plan plan = collective::choose(shape, figures_, asked);
+    const collective::Plan chosen = collective::choose(shape, figures_, Choice("", flags_.slice_bytes));
+    Measured measured = measure(data, asked);
     std::sort(measured.seconds.begin(), measured.seconds.end());
     const double median = measured.seconds[measured.seconds.size() / 2];
-    const double bound = bound_seconds(elements * sizeof(float));
-    const int n = job_.world_size();
+    const auto bytes = static_cast<double>(data.elements * sizeof(float));
+    const double bound = bound_seconds(data, bytes);
     return {{"op", operation_.name},
             {"algorithm", plan.algorithm->name},
+            {"chosen", plan.algorithm == chosen.algorithm},
             {"slice_bytes", plan.slice_bytes},
-            {"bytes", elements * sizeof(float)},
-            {"ranks", n},
+            {"bytes", data.elements * sizeof(float)},
+            {"ranks", data.ranks},
             {"hosts", job_.topology().host_count()},
             {"seconds_median", median},
             {"predicted_seconds", plan.seconds},
             {"bound_seconds", bound},
             {"bound_fraction", bound / median},
-            {"bus_bytes_per_second", static_cast<double>(elements * sizeof(float)) * operation_.factor(n) / median},
+            {"bus_bytes_per_second", bytes * operation_.factor(data, data.ranks) / median},
             {"correct", measured.correct}};
   }
 
- private:
-  Choice choice() const { return {flags_.algorithm, flags_.slice_bytes}; }
-
-  collective::Plan planned(size_t elements) {
-    Shape shape;
-    shape.kind = operation_.kind;
-    shape.elements = elements;
-    if (shape.kind == OpKind::kBroadcast) shape.root = 0;
-    shape.layout = std::make_shared<const cluster::Topology>(job_.topology());
-    return collective::choose(shape, figures_, choice());
-  }
-
   // What must cross the busiest link, at its rate: a host's, or inside the only one a rank's.
-  double bound_seconds(size_t bytes) {
+  double bound_seconds(const BenchCase& data, double bytes) const {
     const int hosts = job_.topology().host_count();
-    const bool inside = hosts == 1;
-    const double factor = operation_.factor(inside ? job_.world_size() : hosts);
-    const cluster::LinkFigures& link = inside ? figures_.inside_host : figures_.between_hosts;
-    return static_cast<double>(bytes) * factor / link.bytes_per_second;
+    const cluster::LinkFigures& link = hosts == 1 ? figures_.inside_host : figures_.between_hosts;
+    return bytes * operation_.factor(data, hosts == 1 ? data.ranks : hosts) / link.bytes_per_second;
   }
 
-  Measured measure(size_t elements) {
-    std::vector<float> data(elements);
+  Measured measure(BenchCase& data, const Choice& choice) {
     Measured measured;
-    for (int repetition = -1; repetition < flags_.repetitions; ++repetition) {  // the first one warms up
-      for (size_t e = 0; e < elements; ++e) data[e] = value(job_.rank(), e);
-      const double seconds = once(data);
+    for (int repetition = -kWarmUp; repetition < flags_.repetitions; ++repetition) {
+      fill(operation_, choice, job_.topology(), data);
+      const double seconds = once(data, choice);
       if (repetition >= 0) measured.seconds.push_back(seconds);
     }
-    double wrong = 0;
-    for (size_t e = 0; e < elements; ++e) {
-      wrong += data[e] != expected(operation_, elements, job_.world_size(), job_.rank(), e);
+    if (operation_.settle != nullptr) {
+      job_.run([&](Comm& comm) { return operation_.settle(comm, data, choice); });
     }
-    measured.correct = highest_of_all(wrong) == 0;
+    measured.correct = highest_of_all(static_cast<double>(wrong_elements(operation_, data))) == 0;
     return measured;
   }
 
-  double once(std::vector<float>& data) {
+  double once(BenchCase& data, const Choice& choice) {
     double seconds = 0;
     job_.run([&](Comm& comm) -> Task<void> {
       co_await collective::barrier(comm, comm.topology().world());
       const Time begin = comm.loop().now();
-      co_await operation_.call(comm, std::span(data), choice());
+      co_await operation_.call(comm, data, choice);
       seconds = to_seconds(comm.loop().now() - begin);
     });
     return highest_of_all(seconds);
@@ -218,7 +176,7 @@ class Bench {
   cluster::Job& job_;
   const Flags& flags_;
   const cluster::Figures figures_;
-  const Operation& operation_;
+  const BenchOperation& operation_;
 };
 
 // By which ranks notice that their cluster files differ.
@@ -232,16 +190,16 @@ std::string text_of(const cluster::Figures& figures) {
 }
 
 void print_row(const nlohmann::ordered_json& row) {
-  fmt::print("{:>12} {:>18} {:>12.6f} {:>12.6f} {:>10.3f} {:>9.3f} {:>8.2f} {:>8}\n", row["bytes"].get<size_t>(),
-             row["algorithm"].get<std::string>(), row["seconds_median"].get<double>(),
-             row["predicted_seconds"].get<double>(),
+  fmt::print("{:>12} {:>19} {:>12.6f} {:>12.6f} {:>10.3f} {:>9.3f} {:>8.2f} {:>8}\n", row["bytes"].get<size_t>(),
+             row["algorithm"].get<std::string>() + (row["chosen"].get<bool>() ? "*" : ""),
+             row["seconds_median"].get<double>(), row["predicted_seconds"].get<double>(),
              row["bytes"].get<double>() / row["seconds_median"].get<double>() / 1e9,
              row["bus_bytes_per_second"].get<double>() / 1e9, row["bound_fraction"].get<double>(),
              row["correct"].get<bool>() ? "yes" : "NO");
 }
 
 void run(const Flags& flags, Context& context) {
-  find_operation(flags.op);
+  find_bench_operation(flags.op);
   const std::vector<size_t> sizes = parse_sizes(flags.bytes);
   cluster::Figures figures = cluster::kOrdinaryFigures;
   if (!flags.cluster_file.empty()) figures = cluster::read_cluster_file(flags.cluster_file).figures;
@@ -249,6 +207,7 @@ void run(const Flags& flags, Context& context) {
   options.settings = {{"op", flags.op},
                       {"bytes", flags.bytes},
                       {"algorithm", flags.algorithm},
+                      {"density", std::to_string(flags.density)},
                       {"slice bytes", std::to_string(flags.slice_bytes)},
                       {"repetitions", std::to_string(flags.repetitions)},
                       {"figures", text_of(figures)}};
@@ -262,15 +221,17 @@ void run(const Flags& flags, Context& context) {
   if (first) {
     fmt::print("{} of fp32, {} ranks on {} hosts, median of {}\n", flags.op, job.world_size(),
                job.topology().host_count(), flags.repetitions);
-    fmt::print("{:>12} {:>18} {:>12} {:>12} {:>10} {:>9} {:>8} {:>8}\n", "bytes", "algorithm", "seconds", "predicted",
+    fmt::print("{:>12} {:>19} {:>12} {:>12} {:>10} {:>9} {:>8} {:>8}\n", "bytes", "algorithm", "seconds", "predicted",
                "algo GB/s", "bus GB/s", "of bound", "correct");
   }
   Bench bench(job, flags, figures);
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (size_t size : sizes) {
-    rows.push_back(bench.row(size));
-    if (first) print_row(rows.back());
-    if (!rows.back()["correct"].get<bool>()) context.exit_status = 1;
+    for (const nlohmann::ordered_json& row : bench.rows(size)) {
+      rows.push_back(row);
+      if (first) print_row(row);
+      if (!row["correct"].get<bool>()) context.exit_status = 1;
+    }
   }
   if (first && !flags.json.empty()) lab::write_atomically(flags.json, rows.dump(2) + "\n");
 }
@@ -282,11 +243,14 @@ void add_bench(CLI::App& app, Context& context) {
   CLI::App* bench = app.add_subcommand("bench", "Measures, as one rank of a job");
   bench->require_subcommand(1);
   CLI::App* one = bench->add_subcommand("collective", "One operation, for one size or many");
-  one->add_option("--op", flags->op, "allreduce, reduce_scatter, allgather or broadcast")->capture_default_str();
-  one->add_option("--bytes", flags->bytes, "Of the vector: a size, or FIRST:LAST, doubled from one to the next")
+  one->add_option("--op", flags->op, "Any of the catalogue (docs/algorithms.md)")->capture_default_str();
+  one->add_option("--bytes", flags->bytes,
+                  "Of the vector: sizes, with commas between, or FIRST:LAST, doubled from one to the next")
       ->capture_default_str();
-  one->add_option("--algorithm", flags->algorithm, "By its name; default: the one that is predicted to be fastest");
+  one->add_option("--algorithm", flags->algorithm,
+                  "By its name, or all; default: the one that is predicted to be fastest");
   one->add_option("--slice-bytes", flags->slice_bytes, "0: as predicted to be fastest")->capture_default_str();
+  one->add_option("--density", flags->density, "Of a sparse allreduce: kept of all")->capture_default_str();
   one->add_option("--repetitions", flags->repetitions, "Of which the median counts")
       ->capture_default_str()
       ->check(CLI::Range(1, 10000));

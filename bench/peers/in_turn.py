@@ -3,7 +3,7 @@
 
 Usage: in_turn.py PLAN, a file with the JSON of {"rounds": 3, "steps": [{"name": ..., "command": [...]}, ...]}. A
 program's result is the last line of JSON that rank 0 prints. A step with "file" true gets `--json FILE` appended
-instead, for rank 0 to write it there. Rank 0 prints one line of JSON a step: its name, its result, and the bytes that
+instead, for rank 0 to write it there. One with "silent" true has no result. Rank 0 prints one line of JSON a step: its name, its result, and the bytes that
 left each host's device meanwhile, headers included.
 
 All ranks wait for each other before and after every program, so none troubles another one's measurement. Every
@@ -72,7 +72,7 @@ def run(step, port, path):
                           stdout=subprocess.PIPE, text=True, check=False)
     if done.returncode != 0:
         sys.exit(f"{' '.join(command)}\nended with status {done.returncode}\n{done.stdout}")
-    if os.environ["RANK"] != "0":
+    if os.environ["RANK"] != "0" or step.get("silent"):
         return None
     if step.get("file"):
         with open(path, encoding="utf-8") as file:

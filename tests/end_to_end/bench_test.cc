@@ -7,6 +7,9 @@ namespace virga::end_to_end {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::IsSupersetOf;
+using ::testing::Pair;
+using ::testing::UnorderedElementsAre;
 
 lab::CrewResult bench(int ranks, std::vector<std::string> arguments) {
   arguments.insert(arguments.begin(), {VIRGA_COMMAND, "bench", "collective", "--repetitions", "2"});
@@ -15,7 +18,8 @@ lab::CrewResult bench(int ranks, std::vector<std::string> arguments) {
 
 TEST(Bench, EveryOperationIsRightAndHasARowForEverySize) {
   TemporaryFolder folder;
-  for (const char* op : {"allreduce", "reduce_scatter", "allgather", "broadcast"}) {
+  for (const char* op : {"allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "gather", "scatter",
+                         "alltoall", "neighbor_exchange"}) {
     const std::string path = folder / op;
     const lab::CrewResult result = bench(3, {"--op", op, "--bytes", "1K:4K", "--json", path});
     ASSERT_EQ(result.status, 0) << result.ranks[0].output;
@@ -34,6 +38,43 @@ TEST(Bench, EveryOperationIsRightAndHasARowForEverySize) {
       EXPECT_FALSE(rows[i]["algorithm"].get<std::string>().empty());
     }
   }
+}
+
+std::vector<nlohmann::json> rows_of(int ranks, std::vector<std::string> arguments) {
+  TemporaryFolder folder;
+  arguments.insert(arguments.end(), {"--json", folder / "rows"});
+  const lab::CrewResult result = bench(ranks, arguments);
+  EXPECT_EQ(result.status, 0) << result.ranks[0].output;
+  std::ifstream file(folder / "rows");
+  return nlohmann::json::parse(file);
+}
+
+TEST(Bench, TakesAllAlgorithmsInTurnAndTellsWhichIsChosen) {
+  const std::vector<nlohmann::json> rows = rows_of(2, {"--bytes", "4,1K", "--algorithm", "all"});
+  std::set<std::string> names;
+  std::map<size_t, int> chosen;
+  for (const nlohmann::json& row : rows) {
+    EXPECT_EQ(row["correct"], true);
+    names.insert(row["algorithm"]);
+    chosen[row["bytes"]] += row["chosen"].get<bool>();
+  }
+  EXPECT_THAT(names, IsSupersetOf({"ring", "recursive_doubling"}));
+  EXPECT_THAT(chosen, UnorderedElementsAre(Pair(4, 1), Pair(1024, 1)));
+}
+
+TEST(Bench, ABarrierHasNoBytes) {
+  const std::vector<nlohmann::json> rows = rows_of(3, {"--op", "barrier", "--bytes", "1K"});
+  ASSERT_EQ(rows.size(), 1u);
+  EXPECT_EQ(rows[0]["bytes"], 0);
+  EXPECT_GT(rows[0]["seconds_median"], 0);
+}
+
+// Results of a sparse allreduce are right if with the residuals nothing is missing.
+TEST(Bench, SparseAllreducesLoseNothing) {
+  const auto flags = {"--op", "sparse_allreduce", "--bytes", "64K", "--algorithm", "all", "--density", "0.1"};
+  const std::vector<nlohmann::json> rows = rows_of(3, {flags.begin(), flags.end()});
+  EXPECT_GE(rows.size(), 7u);
+  for (const nlohmann::json& row : rows) EXPECT_EQ(row["correct"], true) << row;
 }
 
 // What the probe finds, the bench predicts with.
