@@ -14,7 +14,7 @@ import lab
 
 HOSTS = [2, 3, 4, 6, 8]
 SMALL, LARGE = ["16K", "256K"], ["4M", "32M"]
-RATE = "1gbit"
+RATE = "500mbit"
 OPS = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "gather", "scatter", "alltoall",
        "neighbor_exchange", "barrier", "sparse_allreduce"]
 # Their results differ: the choice between them is the user's.

@@ -3,8 +3,8 @@
 
 Usage: in_turn.py PLAN, a file with the JSON of {"rounds": 3, "steps": [{"name": ..., "command": [...]}, ...]}. A
 program's result is the last line of JSON that rank 0 prints. A step with "file" true gets `--json FILE` appended
-instead, for rank 0 to write it there. One with "silent" true has no result. Rank 0 prints one line of JSON a step: its name, its result, and the bytes that
-left each host's device meanwhile, headers included.
+instead, for rank 0 to write it there; one with "silent" true has no result. Rank 0 prints one line of JSON a step: its
+name, its result, and the bytes that left each host's device meanwhile, headers included.
 
 All ranks wait for each other before and after every program, so none troubles another one's measurement. Every
 program gets a MASTER_PORT of its own, with some free ones above it.

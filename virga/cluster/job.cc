@@ -4,7 +4,6 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
-#include <thread>
 
 #include "virga/cluster/dump_signal.h"
 #include "virga/cluster/fingerprint.h"
@@ -136,8 +135,6 @@ void Job::Impl::build_comm(const JobOptions& options) {
     control->report(to_abort(error, comm->epoch()));
   });
   dump_signal = std::make_unique<DumpSignal>(loop.loop(), [this] { std::fputs(describe().c_str(), stderr); });
-  const int ranks_here = static_cast<int>(comm->topology().same_host(launch.rank).size());
-  loop.loop().allow_spin(ranks_here <= static_cast<int>(std::thread::hardware_concurrency()));
 }
 
 std::string Job::Impl::describe() const {

@@ -1,5 +1,6 @@
 #include "virga/lab/network.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -36,8 +37,15 @@ std::string port(int host) { return fmt::format("port{}", host); }
 constexpr std::string_view kHostQueue = "20ms";
 constexpr std::string_view kSwitchQueue = "100ms";
 
+// The longest packet, which passes a link at once: what the link carries in 131 us, a whole number of Ethernet's at
+// least. Longer ones cost less of the machine's cores, but what a real link takes its time for would take none.
+std::uint64_t longest_packet(std::uint64_t rate) {
+  return std::clamp<std::uint64_t>(rate / 8 * 131 / 1'000'000, 4096, 65536);
+}
+
 std::string shaping(std::string_view device, std::uint64_t rate, std::string_view queue) {
-  return fmt::format("qdisc add dev {} root tbf rate {}bit burst 128kb latency {}\n", device, rate, queue);
+  const std::uint64_t burst = longest_packet(rate) + 1024;  // headers are longer than what is cut off of packets
+  return fmt::format("qdisc add dev {} root tbf rate {}bit burst {}b latency {}\n", device, rate, burst, queue);
 }
 
 // No device may chat by itself (IPv6 neighbour discovery, multicast queries): every byte counted is
@@ -57,13 +65,14 @@ std::string wiring(const std::vector<Machine>& machines) {
   return script;
 }
 
-std::string addressing(int host) {
+std::string addressing(int host, std::uint64_t rate) {
   return fmt::format(
       "link set lo up\n"
       "link set e0 addrgenmode none\n"
+      "link set e0 gso_max_size {}\n"
       "addr add {}/{} dev e0\n"
       "link set e0 up\n",
-      Switch::address(host), kPrefixLength);
+      longest_packet(rate), Switch::address(host), kPrefixLength);
 }
 
 std::uint64_t dropped(const Namespaces& network, const std::string& device) {
@@ -96,7 +105,7 @@ Switch::Switch(const std::vector<Machine>& machines, std::uint64_t rate_bits_per
   std::string shape_ports;
   for (int host = 0; host < static_cast<int>(machines.size()); ++host) {
     Namespaces const& inside = machines[host].namespaces();
-    run_tool({"ip", "-batch", "-"}, &inside, addressing(host));
+    run_tool({"ip", "-batch", "-"}, &inside, addressing(host, rate_bits_per_second));
     run_tool({"tc", "-batch", "-"}, &inside, shaping("e0", rate_bits_per_second, kHostQueue));
     shape_ports += shaping(port(host), rate_bits_per_second, kSwitchQueue);
   }

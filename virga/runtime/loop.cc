@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -14,7 +15,9 @@ namespace {
 
 thread_local Loop* current_loop = nullptr;
 
-constexpr Duration kSpin = std::chrono::microseconds(50);
+// How long to look for messages before a sleep, from which a virtual machine takes longer to wake than many of them
+// travel.
+constexpr Duration kSpin = std::chrono::microseconds(300);
 
 void watch(int epoll, int descriptor) {
   epoll_event event{};
@@ -138,16 +141,17 @@ void Loop::idle() {
     fail(ErrorCode::kDeadlineExceeded,
          "the virtual world stands still at {:.6f} s: every task waits and no event is due", to_seconds(clock_.now()));
   }
-  if (may_spin_ && spin()) return;
-  sleep();
+  if (!spin()) sleep();
 }
 
 bool Loop::spin() {
   if (std::none_of(sources_.begin(), sources_.end(), [](Source* s) { return s->busy(); })) return false;
-  const Time end = clock_.now() + kSpin;
+  Time end = clock_.now() + kSpin;
+  if (!timers_.empty()) end = std::min(end, timers_.begin()->first.first);
   do {
     if (progress_sources() || !ready_.empty()) return true;
     if (has_posted_.load(std::memory_order_acquire)) return true;
+    sched_yield();  // whoever computes has the core first
   } while (clock_.now() < end);
   return false;
 }

@@ -61,8 +61,6 @@ class Loop {
   void cancel(TimerKey timer) { timers_.erase(timer); }
   void add_source(Source& source);
   void remove_source(Source& source);
-  // Spinning up to 50 us before a sleep saves wake-up latency where every rank has a core; off by default.
-  void allow_spin(bool allowed) { may_spin_ = allowed; }
 
   // Any thread: runs `callback` on the loop and wakes it.
   void post(std::function<void()> callback);
@@ -87,7 +85,6 @@ class Loop {
   std::map<TimerKey, std::function<void()>> timers_;  // ordered by time, then by registration: deterministic
   uint64_t next_timer_ = 0;
   std::vector<Source*> sources_;
-  bool may_spin_ = false;
   int epoll_ = -1;
   int wake_ = -1;  // eventfd
 
