@@ -40,6 +40,10 @@ struct Shape {
     if (offsets.empty()) return pattern::shard(elements, members(), index);
     return {offsets[static_cast<size_t>(index)], offsets[static_cast<size_t>(index) + 1]};
   }
+  // The elements of the parts of members [begin, end), which lie side by side.
+  pattern::Range parts(int begin, int end) const {
+    return begin < end ? pattern::Range{part(begin).begin, part(end - 1).end} : pattern::Range{};
+  }
   size_t part_bytes(int index) const { return part(index).size() * size_of(dtype); }
   bool converts() const { return wire != dtype; }
   // What happens to two elements that meet.

@@ -46,12 +46,11 @@ struct Vector {
   }
 };
 
-// Memory for elements, not initialised; a phantom where `like` is one, or has no elements at all.
+// Memory for elements, not initialised; a phantom where `like` is one.
 class Scratch {
  public:
   Scratch(size_t elements, DType dtype, const Vector& like)
-      : memory_(like.data == nullptr ? nullptr
-                                     : std::make_unique_for_overwrite<std::byte[]>(elements * size_of(dtype))),
+      : memory_(like.phantom() ? nullptr : std::make_unique_for_overwrite<std::byte[]>(elements * size_of(dtype))),
         vector_(memory_.get(), elements, dtype) {}
   Scratch(size_t elements, const Vector& like) : Scratch(elements, like.dtype, like) {}
 

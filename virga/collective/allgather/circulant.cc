@@ -21,12 +21,6 @@ namespace {
 using pattern::Blocks;
 using pattern::Circulant;
 
-// The elements of parts that lie side by side.
-pattern::Range elements_of(const Shape& shape, Blocks blocks) {
-  if (blocks.size() == 0) return {};
-  return {shape.part(blocks.begin).begin, shape.part(blocks.end - 1).end};
-}
-
 std::array<Blocks, 2> sent(Circulant graph, int round) { return graph.blocks(0, graph.moved(round)); }
 std::array<Blocks, 2> received(Circulant graph, int round) {
   return graph.blocks(graph.skip(round + 1), graph.moved(round));
@@ -41,8 +35,9 @@ struct Member {
     const Rank behind = request.group.rank(graph.behind(round)), ahead = request.group.rank(graph.ahead(round));
     std::vector<Task<void>> pieces;
     for (unsigned piece = 0; piece < 2; ++piece) {
-      const Vector out = request.out.part(elements_of(request.shape, sent(graph, round)[piece]));
-      const Vector in = request.out.part(elements_of(request.shape, received(graph, round)[piece]));
+      const Blocks goes = sent(graph, round)[piece], comes = received(graph, round)[piece];
+      const Vector out = request.out.part(request.shape.parts(goes.begin, goes.end));
+      const Vector in = request.out.part(request.shape.parts(comes.begin, comes.end));
       const uint64_t chunk = chunk_number(request.phase, static_cast<size_t>(round), piece);
       pieces.push_back(exchange(op, chunk, behind, out, ahead, in));
     }
@@ -63,7 +58,7 @@ void charge(const Shape& shape, Ledger& ledger) {
     for (int member = 0; member < n; ++member) {
       const Circulant graph{n, member};
       for (const Blocks& piece : sent(graph, round)) {
-        const size_t elements = elements_of(shape, piece).size();
+        const size_t elements = shape.parts(piece.begin, piece.end).size();
         ledger.send(member, graph.behind(round), elements * size_of(shape.dtype), elements > 0 ? 1 : 0);
       }
     }
