@@ -135,6 +135,9 @@ inline std::vector<float> reduced_by_chain(const Vectors& members, size_t root) 
   return sum_in_order({x.rbegin(), x.rend()});
 }
 
+// To member 0 along a chain, and back.
+inline std::vector<float> chain(Vectors members, int divisor) { return divided(reduced_by_chain(members, 0), divisor); }
+
 // Up a binomial tree: those at distance 1 from each other, then at distance 2, and so on.
 inline std::vector<float> reduced_by_binomial_tree(const Vectors& members, size_t root) {
   Vectors x = behind(members, root);

@@ -90,6 +90,7 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
   constexpr std::pair<const char*, Reference> kOrders[] = {
       {"recursive_doubling", reference::recursive_doubling},
       {"halving_doubling", reference::halving_doubling},
+      {"chain", reference::chain},
   };
   for (const auto& entry : kOrders) {
     const char* name = entry.first;
@@ -212,6 +213,21 @@ TEST(Pipelining, RingRunsNearTheBandwidthBound) {
   const double bound = 2.0 * 3 / 4 * 4 * elements / 125e6;
   EXPECT_LT(to_seconds(job.loop().now()), 1.08 * bound);
   EXPECT_GE(to_seconds(job.loop().now()), bound);
+}
+
+// Half of a member's link is for finished slices, so that the first one could send twice as fast as those behind it.
+TEST(Pipelining, AChainsMembersKeepFewSlicesThatTheyCannotPassOn) {
+  constexpr size_t kSlices = 1000, kBytes = size_t{64} << 10;
+  for (int members : {2, 3, 8}) {
+    net::sim::Options options;
+    options.ranks_per_host.assign(static_cast<size_t>(members), 1);
+    options.limits.waiting_messages = kLanes * static_cast<size_t>(members - 1);
+    SimJob job(options);
+    job.run_or_throw([&](Comm& comm) {
+      const Vector phantom(nullptr, kSlices * kBytes, DType::kInt32);
+      return allreduce(comm, comm.topology().world(), phantom, {Reduction::kSum, Choice("chain", kBytes)});
+    });
+  }
 }
 
 TEST(Replay, TheSameSeedGivesTheSameRun) {

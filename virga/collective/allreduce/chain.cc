@@ -1,0 +1,79 @@
+// Allreduce along a chain, pipelined in slices: reduce to member 0 and broadcast from it, both at the same time.
+//
+//   1  from member n-1 to member 0, slices are added up, as in the reduce
+//   2  from member 0 to member n-1, finished slices are handed out, as in the broadcast; each as soon as member 0 has
+//   it
+//
+// Each of the two has kLanes of its own, so that neither can keep the other waiting. Member n-1, where all slices begin
+// and end, has no more on their way than fill the chain, kLanes for each other member: it could send twice as fast as
+// those before it, and they would have to keep what comes too early.
+// Rounds 2(n-1) for the first slice; bytes 2S sent and received per member, S by members 0 and n-1: links carry both
+// directions at once, so n = 2 takes S/b, more members 2S/b, b being a link's rate each way; memory a slice a lane.
+// Order of summation: member n-1 first, member 0 last; halves are rounded at each member. Member 0 divides an average.
+// A lost peer: its neighbours, the others through the epoch's first error. Source: the pipelined chain, textbook;
+// "linear pipelining" in Wang et al., CLUSTER 2016.
+
+#include "virga/collective/chain.h"
+
+#include "virga/collective/wire.h"
+#include "virga/runtime/task_group.h"
+
+namespace virga::collective {
+namespace {
+
+enum Phase : unsigned { kReduce = 0, kBroadcast = 1 };
+
+struct Member {
+  Operation& op;
+  const Request& request;
+  pattern::Chain chain;
+
+  size_t length() const { return request.shape.slice_elements(); }
+  size_t slices() const { return pattern::slice_count(request.out.elements, length()); }
+  Vector slice(size_t i) const { return request.out.part(pattern::slice(request.out.elements, i, length())); }
+
+  // What others send of a slice is at home only after this member's share of it has left, so both use the same memory.
+  Task<void> reduce(size_t i) const {
+    return reduce_along(op, request, chain, slice(i), i * length(), chunk_number(request.phase + kReduce, i, 0));
+  }
+  Task<void> broadcast(size_t i) const {
+    return broadcast_along(op, request, chain, slice(i), chunk_number(request.phase + kBroadcast, i, 0));
+  }
+};
+
+Task<void> turn_around(const Member& member, size_t i) {
+  co_await member.reduce(i);
+  co_await member.broadcast(i);
+}
+
+Task<void> run(Operation& op, Request request) {
+  const Member member{op, request, {request.group.size(), 0, request.me(op)}};
+  const auto reduce = [&](size_t i) { return member.reduce(i); };
+  const auto broadcast = [&](size_t i) { return member.broadcast(i); };
+  const auto both = [&](size_t i) { return turn_around(member, i); };
+  if (member.chain.first()) {
+    co_await run_lanes(member.slices(), kLanes, op.scope(), both);
+  } else if (member.chain.last()) {
+    const size_t fill_the_chain = kLanes * static_cast<size_t>(member.chain.distance());
+    co_await run_lanes(member.slices(), fill_the_chain, op.scope(), both);
+  } else {
+    co_await when_both(run_lanes(member.slices(), kLanes, op.scope(), reduce),
+                       run_lanes(member.slices(), kLanes, op.scope(), broadcast), &op.scope());
+  }
+}
+
+void charge(const Shape& shape, Ledger& ledger) {
+  ledger.phase(2 * kLanes);
+  for_equal_slices(shape.elements, shape.slice_elements(), [&](size_t length, size_t count) {
+    const size_t bytes = length * size_of(shape.dtype);
+    ledger.slice(count);
+    charge_reduce_along(shape, 0, bytes, ledger);
+    charge_broadcast_along(shape, 0, bytes, ledger);
+  });
+}
+
+}  // namespace
+
+const Algorithm allreduce_chain{OpKind::kAllreduce, "chain", run, charge, fits_no_conversion};
+
+}  // namespace virga::collective
