@@ -11,6 +11,10 @@ namespace virga::collective {
 
 constexpr size_t kLanes = 4;  // slices of one operation that are under way together
 
+// Of what is sent in no slices, bytes of a message at most. Longer ones UCX announces first (see net/ucx/settings.cc),
+// and the answer waits behind what the receiver is sending at that time: both ways together would take twice as long.
+constexpr size_t kLongestMessage = size_t{3840} << 10;
+
 // Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as
 // it likes, as long as no two messages between the same two ranks share one.
 inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
