@@ -231,7 +231,9 @@ void fill(const BenchOperation& operation, const Choice& choice, const cluster::
     for (size_t e = 0; e < vector->size(); ++e) (*vector)[e] = value(data.rank, e);
   }
   if (operation.kind != OpKind::kSparseAllreduce) return;
-  data.selector.emplace(collective::residual_range(choice.algorithm, layout, data.rank, data.elements).size());
+  const size_t kept = collective::residual_range(choice.algorithm, layout, data.rank, data.elements).size();
+  if (!data.selector || data.selector->feedback.residual().size() != kept) data.selector.emplace(kept);
+  data.selector->feedback.set_residual(std::vector<float>(kept));
 }
 
 size_t wrong_elements(const BenchOperation& operation, const BenchCase& data) {
