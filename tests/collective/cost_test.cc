@@ -128,19 +128,33 @@ TEST_P(Cost, TimeIsTheLedgers) {
   }
 }
 
-Plan chosen(OpKind kind, size_t bytes, int members) {
+Plan chosen(OpKind kind, size_t bytes, int members, const Figures& figures = cluster::kOrdinaryFigures) {
   Shape shape;
   shape.kind = kind;
   shape.elements = bytes / 4;
   shape.root = 0;
   shape.layout = std::make_shared<const cluster::Topology>(SimJob(hosts(members)).comm(0).topology());
-  return choose(shape, cluster::kOrdinaryFigures);
+  return choose(shape, figures);
 }
 
 TEST(Choice, ShortBroadcastsTakeFewRoundsLongOnesTheChain) {
   for (int members = 4; members <= 17; ++members) {
     EXPECT_EQ(chosen(OpKind::kBroadcast, 8, members).algorithm->name, "binomial") << members;
     EXPECT_EQ(chosen(OpKind::kBroadcast, 64'000'000, members).algorithm->name, "chain") << members;
+  }
+}
+
+// The root's link is held up by every message, whatever its size.
+TEST(Choice, ShortPartsOfManyTakeTheTreeLongOnesGoDirectly) {
+  Figures figures = cluster::kOrdinaryFigures;
+  figures.between_hosts.message_seconds = 20e-6;
+  for (OpKind kind : {OpKind::kGather, OpKind::kScatter}) {
+    for (int members : {32, 64, 100}) {
+      const size_t parts = static_cast<size_t>(members);
+      EXPECT_EQ(chosen(kind, 8 * parts, members, figures).algorithm->name, "binomial") << members;
+      EXPECT_EQ(chosen(kind, 4'000'000 * parts, members, figures).algorithm->name, "direct") << members;
+    }
+    EXPECT_EQ(chosen(kind, 8 * 4, 4, figures).algorithm->name, "direct");
   }
 }
 

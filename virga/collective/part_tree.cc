@@ -26,34 +26,34 @@ size_t elements_of(const Shape& shape, int subtree) {
   return first.size() + second.size();
 }
 
-class Edges {
+// In which round parts pass along an edge, on the way to the root. A child sends when it has heard of its own children.
+// It may do so later where its parent waits for others. A message between hosts that can wait is entered in a round
+// that has one that can't: rounds that are inside hosts only are not as long.
+class Rounds {
  public:
-  explicit Edges(const Shape& shape) : shape_(shape), tree_{shape.members()}, settled_(rounds()) {
+  explicit Rounds(const Shape& shape) : shape_(shape), tree_{shape.members()}, round_(tree_.size) {
+    std::vector<char> needed(static_cast<size_t>(count()));  // by round: whether a message between hosts can't wait
     for (int child = 1; child < tree_.size; ++child) {
-      if (between_hosts(child) && first_round(child) == last_round(child)) settled_[first_round(child)] = true;
+      if (between_hosts(child) && tree_.height(child) == last(child)) needed[last(child)] = 1;
+    }
+    for (int child = tree_.size - 1; child > 0; --child) {
+      int& round = round_[child];
+      for (int below : tree_.children(child)) round = std::max(round, round_[below] + 1);
+      if (!between_hosts(child)) continue;
+      while (round < last(child) && !needed[round]) ++round;
     }
   }
 
-  int rounds() const { return tree_.height(0); }
-  // On the way to the root. A child sends when it has heard of its own children, and its parent when it has heard of
-  // all of its. A message between hosts that may come in several rounds is entered in one that has another such
-  // message: a round inside hosts is not as long as that.
-  int round(int child) const {
-    if (!between_hosts(child)) return first_round(child);
-    for (int round = first_round(child); round < last_round(child); ++round) {
-      if (settled_[round]) return round;
-    }
-    return last_round(child);
-  }
+  int count() const { return tree_.height(0); }
+  int of(int child) const { return round_[child]; }
   // The root's farthest child, where it has a lower subtree than the next one, so that nobody waits for it; else 0.
   int unawaited() const {
     const int farthest = tree_.size > 1 ? tree_.children(0).front() : 0;
-    return farthest > 0 && last_round(farthest) > first_round(farthest) ? farthest : 0;
+    return farthest > 0 && tree_.height(farthest) < last(farthest) ? farthest : 0;
   }
 
  private:
-  int first_round(int child) const { return tree_.height(child); }
-  int last_round(int child) const { return tree_.height(tree_.parent(child)) - 1; }
+  int last(int child) const { return count() - tree_.edges(child); }
   bool between_hosts(int child) const {
     return shape_.layout->host_of(member_at(shape_, child)) !=
            shape_.layout->host_of(member_at(shape_, tree_.parent(child)));
@@ -61,7 +61,7 @@ class Edges {
 
   const Shape& shape_;
   const BinomialTree tree_;
-  std::vector<bool> settled_;  // by round: whether a message between hosts must come in it
+  std::vector<int> round_;  // by child
 };
 
 void charge_edge(const Shape& shape, int child, Towards end, Ledger& ledger) {
@@ -127,15 +127,15 @@ void PartTree::add(int subtree, int peer, std::vector<Message>& messages) const 
 
 void charge_part_tree(const Shape& shape, Towards end, Ledger& ledger) {
   const int n = shape.members();
-  const Edges edges(shape);
-  const int rounds = edges.rounds(), unawaited = edges.unawaited();
+  const Rounds rounds(shape);
+  const int unawaited = rounds.unawaited();
   ledger.phase(static_cast<size_t>(n));  // nothing waits for a lane
   ledger.slice();
-  for (int i = 0; i < std::max(rounds, 1); ++i) {
-    const int round = end == Towards::kRoot ? i : rounds - 1 - i;
+  for (int i = 0; i < std::max(rounds.count(), 1); ++i) {
+    const int round = end == Towards::kRoot ? i : rounds.count() - 1 - i;
     ledger.round();
     for (int child = 1; child < n; ++child) {
-      if (child != unawaited && edges.round(child) == round) charge_edge(shape, child, end, ledger);
+      if (child != unawaited && rounds.of(child) == round) charge_edge(shape, child, end, ledger);
     }
     if (round <= 0) charge_copies(shape, ledger);
   }

@@ -41,6 +41,10 @@ class PartTree {
   Vector memory_;
 };
 
+// Whether it may be used: nothing is cut into slices, so half of all parts may be in one member's memory. Where parts
+// are long what messages cost by themselves is little, and the root's link carries as many bytes either way.
+inline bool fits_part_tree(const Shape& shape) { return shape.bytes() <= size_t{64} << 20; }
+
 // Enters what passes along the edges, and what those that are no leaves copy.
 void charge_part_tree(const Shape& shape, Towards end, Ledger& ledger);
 

@@ -5,9 +5,9 @@
 // group comes in two messages for that (collective/part_tree.h).
 // Rounds floor(log2 n), as many edges as the farthest member is away from the root; bytes sent: the parts of its
 // subtree; the root receives all but its own, in ceil(log2 n) messages or one more. Memory: of one that is neither root
-// nor leaf the parts of its subtree. Not in slices: a long part does better to go to the root directly. No arithmetic.
-// A lost peer: its parent, and through it all above. Source: textbook; "minimum spanning tree" gather in Chan et al.,
-// "Collective communication: theory, practice, and experience", 2007.
+// nor leaf the parts of its subtree. Not in slices, so only for 64 MiB in all. No arithmetic. A lost peer: its parent,
+// and through it all above. Source: textbook; "minimum spanning tree" gather in Chan et al., "Collective communication:
+// theory, practice, and experience", 2007.
 
 #include <algorithm>
 
@@ -40,6 +40,6 @@ void charge(const Shape& shape, Ledger& ledger) { charge_part_tree(shape, Toward
 
 }  // namespace
 
-const Algorithm gather_binomial{OpKind::kGather, "binomial", run, charge};
+const Algorithm gather_binomial{OpKind::kGather, "binomial", run, charge, fits_part_tree};
 
 }  // namespace virga::collective
