@@ -158,6 +158,23 @@ TEST(Choice, ShortPartsOfManyTakeTheTreeLongOnesGoDirectly) {
   }
 }
 
+// Where a link between hosts is as fast as memory, one relay for eight members is too slow for long parts.
+TEST(Choice, ShortPartsForAllGoFromHostToHost) {
+  Figures fast = cluster::kOrdinaryFigures;
+  fast.between_hosts = {20e-6, 10e9};
+  const auto chosen_name = [](const std::vector<int>& ranks_per_host, size_t part, const Figures& figures) {
+    net::sim::Options options;
+    options.ranks_per_host = ranks_per_host;
+    const cluster::Topology layout = SimJob(options).comm(0).topology();
+    const size_t parts = static_cast<size_t>(layout.world_size() * layout.world_size());
+    const Trial trial{&alltoall_pairwise, part * parts, layout.world_size()};
+    return choose(trial.shape(layout), figures).algorithm->name;
+  };
+  EXPECT_EQ(chosen_name({4, 4, 4, 4}, 2, cluster::kOrdinaryFigures), "hierarchical");
+  EXPECT_EQ(chosen_name({8, 8}, 2, fast), "hierarchical");
+  EXPECT_EQ(chosen_name({8, 8}, 1'000'000, fast), "pairwise");
+}
+
 // The choice is the fastest of what it chooses from, by the same figures.
 TEST(Choice, NothingThatFitsIsPredictedFaster) {
   for (int members : {2, 3, 8, 17}) {

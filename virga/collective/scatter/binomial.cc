@@ -5,10 +5,9 @@
 // the end of the group gets two messages for that (collective/part_tree.h).
 // Rounds floor(log2 n), as many edges as the farthest member is away from the root; bytes sent: the parts of its
 // children's subtrees; the root sends all but its own, in ceil(log2 n) messages or one more. Memory: of one that is
-// neither root nor leaf the parts of its subtree. Not in slices: a long part does better to come from the root
-// directly. No arithmetic. A lost peer: those below it wait until the epoch fails or the deadline passes. Source:
-// textbook; "minimum spanning tree" scatter in Chan et al., "Collective communication: theory, practice, and
-// experience", 2007.
+// neither root nor leaf the parts of its subtree. Not in slices, so only for 64 MiB in all. No arithmetic. A lost peer:
+// those below it wait until the epoch fails or the deadline passes. Source: textbook; "minimum spanning tree" scatter
+// in Chan et al., "Collective communication: theory, practice, and experience", 2007.
 
 #include <algorithm>
 
