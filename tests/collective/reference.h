@@ -138,6 +138,29 @@ inline std::vector<float> reduced_by_chain(const Vectors& members, size_t root) 
 // To member 0 along a chain, and back.
 inline std::vector<float> chain(Vectors members, int divisor) { return divided(reduced_by_chain(members, 0), divisor); }
 
+// The binary tree that has [begin, end) in order: its root has as many to its left as fill a tree.
+inline float in_order_tree(const std::vector<float>& x, size_t begin, size_t end) {
+  size_t power = 1;
+  while (2 * power <= end - begin) power *= 2;
+  const size_t root = begin + power - 1;
+  float sum = x[root];
+  if (root > begin) sum = in_order_tree(x, begin, root) + sum;
+  if (root + 1 < end) sum += in_order_tree(x, root + 1, end);
+  return sum;
+}
+
+// Two trees, a half each; in the second one member n - 1 comes first.
+inline std::vector<float> double_binary_tree(Vectors members, int divisor) {
+  const size_t n = members.size(), elements = members[0].size();
+  std::vector<float> sum(elements), x(n);
+  for (size_t e = 0; e < elements; ++e) {
+    const size_t tree = part_of(elements, 2, e);
+    for (size_t m = 0; m < n; ++m) x[(m + tree) % n] = members[m][e];
+    sum[e] = in_order_tree(x, 0, n);
+  }
+  return divided(sum, divisor);
+}
+
 // Up a binomial tree: those at distance 1 from each other, then at distance 2, and so on.
 inline std::vector<float> reduced_by_binomial_tree(const Vectors& members, size_t root) {
   Vectors x = behind(members, root);

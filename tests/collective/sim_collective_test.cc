@@ -91,6 +91,7 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
       {"recursive_doubling", reference::recursive_doubling},
       {"halving_doubling", reference::halving_doubling},
       {"chain", reference::chain},
+      {"double_binary_tree", reference::double_binary_tree},
   };
   for (const auto& entry : kOrders) {
     const char* name = entry.first;
@@ -215,18 +216,21 @@ TEST(Pipelining, RingRunsNearTheBandwidthBound) {
   EXPECT_GE(to_seconds(job.loop().now()), bound);
 }
 
-// Half of a member's link is for finished slices, so that the first one could send twice as fast as those behind it.
-TEST(Pipelining, AChainsMembersKeepFewSlicesThatTheyCannotPassOn) {
+// Those in the middle have finished slices to pass on as well, so that others could send faster than they can.
+TEST(Pipelining, MembersKeepFewSlicesThatTheyCannotPassOn) {
   constexpr size_t kSlices = 1000, kBytes = size_t{64} << 10;
-  for (int members : {2, 3, 8}) {
-    net::sim::Options options;
-    options.ranks_per_host.assign(static_cast<size_t>(members), 1);
-    options.limits.waiting_messages = kLanes * static_cast<size_t>(members - 1);
-    SimJob job(options);
-    job.run_or_throw([&](Comm& comm) {
-      const Vector phantom(nullptr, kSlices * kBytes, DType::kInt32);
-      return allreduce(comm, comm.topology().world(), phantom, {Reduction::kSum, Choice("chain", kBytes)});
-    });
+  for (const char* name : {"chain", "double_binary_tree"}) {
+    for (int members : {2, 3, 8, 15}) {
+      SCOPED_TRACE(fmt::format("{}, {} members", name, members));
+      net::sim::Options options;
+      options.ranks_per_host.assign(static_cast<size_t>(members), 1);
+      options.limits.waiting_messages = kLanes * static_cast<size_t>(members - 1);
+      SimJob job(options);
+      job.run_or_throw([&](Comm& comm) {
+        const Vector phantom(nullptr, kSlices * kBytes, DType::kInt32);
+        return allreduce(comm, comm.topology().world(), phantom, {Reduction::kSum, Choice(name, kBytes)});
+      });
+    }
   }
 }
 

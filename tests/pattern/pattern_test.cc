@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <bit>
 #include <gtest/gtest.h>
 #include <set>
 
@@ -67,6 +69,32 @@ TEST(BinomialTree, NobodyIsFartherFromTheRootThanItsDepth) {
     }
     EXPECT_LE(deepest, tree.depth());
     EXPECT_LT(1 << tree.depth(), 2 * size);
+  }
+}
+
+TEST(InOrderTree, ChildrenShareOutWhatStandsBelowThem) {
+  for (int size = 1; size <= 70; ++size) {
+    const InOrderTree tree{size};
+    EXPECT_EQ(1 << tree.depth(), static_cast<int>(std::bit_floor(static_cast<unsigned>(size))));
+    int deepest = 0;
+    // [begin, end) stands below `top`, itself included.
+    const auto walk = [&](auto self, int top, int begin, int end) -> int {
+      deepest = std::max(deepest, tree.edges(top));
+      const std::vector<int> children = tree.children(top);
+      int height = 0;
+      for (int child : children) {
+        EXPECT_EQ(tree.parent(child), top);
+        const bool left = child < top;
+        height = std::max(height, 1 + self(self, child, left ? begin : top + 1, left ? top : end));
+      }
+      EXPECT_EQ(children.size(), static_cast<size_t>(begin < top) + static_cast<size_t>(top + 1 < end));
+      EXPECT_TRUE(std::ranges::is_sorted(children));
+      EXPECT_EQ(tree.height(top), height);
+      EXPECT_EQ(top % 2, height > 0 ? 1 : 0);
+      return height;
+    };
+    walk(walk, tree.root(), 0, size);
+    EXPECT_EQ(deepest, tree.depth());
   }
 }
 

@@ -21,6 +21,12 @@ Task<void> walk(std::shared_ptr<Turnstile> turnstile, CancelScope& scope) {
   }
 }
 
+Task<void> turn_around(const std::function<Task<void>(size_t)>& there, const std::function<Task<void>(size_t)>& back,
+                       size_t i) {
+  co_await there(i);
+  co_await back(i);
+}
+
 }  // namespace
 
 Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane) {
@@ -30,6 +36,16 @@ Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::functi
   std::vector<Task<void>> walkers;
   for (size_t i = 0; i < std::min(width, count); ++i) walkers.push_back(walk(turnstile, scope));
   co_await when_all(std::move(walkers), &scope);
+}
+
+Task<void> run_there_and_back(size_t count, size_t lanes, int edges, bool leaf, CancelScope& scope,
+                              std::function<Task<void>(size_t)> there, std::function<Task<void>(size_t)> back) {
+  if (edges == 0 || leaf) {
+    const size_t width = lanes * static_cast<size_t>(std::max(edges, 1));
+    co_await run_lanes(count, width, scope, [&](size_t i) { return turn_around(there, back, i); });
+  } else {
+    co_await when_both(run_lanes(count, lanes, scope, there), run_lanes(count, lanes, scope, back), &scope);
+  }
 }
 
 }  // namespace virga::collective

@@ -25,6 +25,14 @@ inline uint64_t chunk_number(unsigned phase, size_t slice, unsigned step) {
 // fails never begin.
 Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::function<Task<void>(size_t)> lane);
 
+// Slices that travel from the leaves of a tree to its root, and back as soon as they are there: runs there(i) and
+// back(i) for i in [0, count) in order of i, each way with `lanes` of its own, so that neither keeps the other waiting.
+// `edges` are between this member and the root, where a slice turns around. Leaves, where all slices begin and end,
+// have no more on their way than fill the tree, `lanes` an edge: they could send faster than those above them, who
+// would have to keep what comes too early.
+Task<void> run_there_and_back(size_t count, size_t lanes, int edges, bool leaf, CancelScope& scope,
+                              std::function<Task<void>(size_t)> there, std::function<Task<void>(size_t)> back);
+
 // Runs body(slice, its index) (-> Task<void>) for the slices of a vector, kLanes at once.
 template <class Body>
 Task<void> run_slices(cluster::Operation& op, Vector vector, size_t slice_elements, Body body) {

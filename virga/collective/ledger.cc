@@ -1,6 +1,7 @@
 #include "virga/collective/ledger.h"
 
 #include <algorithm>
+#include <limits>
 
 namespace virga::collective {
 namespace {
@@ -16,6 +17,21 @@ T& at(std::vector<T>& items, int index, const T& empty) {
   while (items.size() <= static_cast<size_t>(index)) items.push_back(empty);
   return items[static_cast<size_t>(index)];
 }
+
+constexpr double kNever = std::numeric_limits<double>::infinity();
+
+// When a link is in use.
+struct Use {
+  double before = kNever;  // seconds until its first message
+  double after = kNever;   // from its last message to the end
+  double rest = kNever;    // from the end of that message's round to the end
+
+  void join(const Use& other) {
+    before = std::min(before, other.before);
+    after = std::min(after, other.after);
+    rest = std::min(rest, other.rest);
+  }
+};
 
 }  // namespace
 
@@ -52,26 +68,32 @@ Ledger::Members::Members(Ledger& ledger, std::span<const int> positions) : ledge
 }
 
 void Ledger::phase(size_t lanes) {
-  cursor_ = {cursor_.phase + 1, -1, -1};
+  cursor_ = {cursor_.phase + 1};
   at(phases_, cursor_.phase, Phase{}).lanes = lanes;
 }
 
 void Ledger::slice(size_t count) {
   if (cursor_.phase < 0) phase();
-  cursor_ = {cursor_.phase, cursor_.slice + 1, -1, count};
+  cursor_ = {cursor_.phase, cursor_.slice + 1, -1, -1, count};
   Slice& slice = at(phases_[static_cast<size_t>(cursor_.phase)].slices, cursor_.slice, Slice{});
   slice.count = std::max(slice.count, count);
 }
 
-void Ledger::round() {
+void Ledger::course() {
   if (cursor_.slice < 0) slice();
+  ++cursor_.course;
+  cursor_.round = -1;
+}
+
+void Ledger::round() {
+  if (cursor_.course < 0) course();
   ++cursor_.round;
 }
 
 Ledger::Round& Ledger::here() {
   if (cursor_.round < 0) round();
   Slice& slice = phases_[static_cast<size_t>(cursor_.phase)].slices[static_cast<size_t>(cursor_.slice)];
-  return at(slice.rounds, cursor_.round, Round(layout_));
+  return at(at(slice.courses, cursor_.course, Course{}), cursor_.round, Round(layout_));
 }
 
 void Ledger::send(int from, int to, size_t bytes, size_t messages) {
@@ -111,22 +133,31 @@ Ledger::Alone Ledger::alone(const Slice& slice, size_t lanes) const {
   Alone alone;
   Busy busy(layout_);
   std::vector<double> held(layout_.world_size());  // by member: how long it holds a lane
-  std::vector<double> begin(busy.links().size(), -1), end(begin.size());
-  for (const Round& round : slice.rounds) {
-    const double took = round.seconds();
-    const std::vector<double> links = round.busy.links();
-    for (size_t i = 0; i < links.size(); ++i) {
-      if (links[i] == 0) continue;
-      if (begin[i] < 0) begin[i] = alone.seconds;
-      end[i] = alone.seconds + links[i];
+  std::vector<Use> uses(busy.links().size());
+  for (const Course& course : slice.courses) {
+    double seconds = 0, begin = 0;
+    for (const Round& round : course) seconds += round.seconds();
+    std::vector<Use> own(uses.size());
+    for (const Round& round : course) {
+      const double took = round.seconds(), rest = seconds - begin - round.busy.highest_link();
+      const std::vector<double> links = round.busy.links();
+      for (size_t i = 0; i < links.size(); ++i) {
+        if (links[i] > 0) own[i] = {std::min(own[i].before, begin), seconds - begin - links[i], rest};
+      }
+      for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
+      busy.add(round.busy);
+      begin += took;
     }
-    alone.seconds += took;
-    busy.add(round.busy);
-    for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
+    for (size_t i = 0; i < uses.size(); ++i) uses[i].join(own[i]);
+    alone.seconds = std::max(alone.seconds, seconds);
   }
   alone.links = busy.links();
-  for (size_t i = 0; i < begin.size(); ++i) {
-    alone.idle.push_back(begin[i] < 0 ? alone.seconds : end[i] - begin[i] - alone.links[i]);
+  for (size_t i = 0; i < uses.size(); ++i) {
+    if (alone.links[i] == 0) uses[i] = {0, 0, 0};
+    alone.seconds = std::max(alone.seconds, uses[i].before + alone.links[i] + uses[i].rest);
+  }
+  for (size_t i = 0; i < uses.size(); ++i) {
+    alone.idle.push_back(std::max(0.0, alone.seconds - uses[i].before - alone.links[i] - uses[i].after));
   }
   alone.others = std::max(busy.highest_memory(), highest(held) / static_cast<double>(lanes));
   return alone;
@@ -166,8 +197,10 @@ int Ledger::rounds() const {
   for (const Phase& phase : phases_) {
     int most = 0;
     for (const Slice& slice : phase.slices) {
-      most = std::max(most, static_cast<int>(std::count_if(slice.rounds.begin(), slice.rounds.end(),
-                                                           [](const Round& round) { return round.sends; })));
+      for (const Course& course : slice.courses) {
+        most = std::max(most, static_cast<int>(std::count_if(course.begin(), course.end(),
+                                                             [](const Round& round) { return round.sends; })));
+      }
     }
     sum += most;
   }

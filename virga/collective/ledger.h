@@ -25,21 +25,25 @@ struct Sent {
 //
 //   phase   after the phase before it has ended
 //   slice   up to `lanes` slices of a phase are under way at once, and share links
-//   round   after the round before it, within the slice: messages that leave at the same time, then the work on them
+//   course  begins with the slice; the courses of a slice don't wait for each other, but share links
+//   round   after the round before it, within the course: messages that leave at the same time, then the work on them
 //
 // What several groups or members do at once is entered one after the other, by at_once().
 //
 // Time of a round: the latency, and the busiest link's bytes at its rate, then the longest work. A link is a host's,
 // each way, or a rank's own inside its host. A message above its link's segment costs its receiver a copy. Time of a
-// phase: the first slice's rounds; every further slice adds what its busiest link takes, less what that link can carry
-// while it is idle in between in the first slice, or the time for which it holds one of a member's lanes, whichever is
-// more. The simulator is the judge of that (tests/collective/cost_test.cc).
+// slice: its longest course's rounds; or the time until any course uses a link, what all of them take of it, and the
+// least that any has to do after that, whichever is more. Time of a phase: the first slice; every further slice adds
+// what its busiest link takes, less what that link can carry while it is idle in between in the first slice, or the
+// time for which it holds one of a member's lanes, whichever is more. The simulator is the judge of that
+// (tests/collective/cost_test.cc).
 class Ledger {
  public:
   Ledger(const cluster::Topology& layout, const Figures& figures);
 
   void phase(size_t lanes = kLanes);
   void slice(size_t count = 1);  // so many equal ones
+  void course();
   void round();
   // One member's message or messages to another.
   void send(int from, int to, size_t bytes, size_t messages = 1);
@@ -99,16 +103,17 @@ class Ledger {
     bool sends = false;
     std::vector<char> takes_part;
   };
+  using Course = std::vector<Round>;
   struct Slice {
     size_t count = 0;
-    std::vector<Round> rounds;
+    std::vector<Course> courses;
   };
   struct Phase {
     size_t lanes = kLanes;
     std::vector<Slice> slices;
   };
   struct Cursor {
-    int phase = -1, slice = -1, round = -1;
+    int phase = -1, slice = -1, course = -1, round = -1;
     size_t count = 1;  // of the slice, as whoever is entering has said
     auto operator<=>(const Cursor&) const = default;
   };

@@ -19,9 +19,10 @@ class PartSlices {
   // Slices of the longest part.
   size_t count() const {
     size_t most = 0;
-    for (const Range& part : parts_) most = std::max(most, slice_count(part.size(), length_));
+    for (int part = 0; part < parts(); ++part) most = std::max(most, count(part));
     return most;
   }
+  size_t count(int part) const { return slice_count(parts_[static_cast<size_t>(part)].size(), length_); }
   // Where slice `index` of a part lies in the vector.
   Range at(int part, size_t index) const {
     const Range whole = parts_[static_cast<size_t>(part)];

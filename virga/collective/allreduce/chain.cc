@@ -1,12 +1,8 @@
 // Allreduce along a chain, pipelined in slices: reduce to member 0 and broadcast from it, both at the same time.
 //
 //   1  from member n-1 to member 0, slices are added up, as in the reduce
-//   2  from member 0 to member n-1, finished slices are handed out, as in the broadcast; each as soon as member 0 has
-//   it
+//   2  from member 0 to member n-1, finished slices are handed out, as in the broadcast, while others are added up
 //
-// Each of the two has kLanes of its own, so that neither can keep the other waiting. Member n-1, where all slices begin
-// and end, has no more on their way than fill the chain, kLanes for each other member: it could send twice as fast as
-// those before it, and they would have to keep what comes too early.
 // Rounds 2(n-1) for the first slice; bytes 2S sent and received per member, S by members 0 and n-1: links carry both
 // directions at once, so n = 2 takes S/b, more members 2S/b, b being a link's rate each way; memory a slice a lane.
 // Order of summation: member n-1 first, member 0 last; halves are rounded at each member. Member 0 divides an average.
@@ -16,7 +12,6 @@
 #include "virga/collective/chain.h"
 
 #include "virga/collective/wire.h"
-#include "virga/runtime/task_group.h"
 
 namespace virga::collective {
 namespace {
@@ -41,25 +36,12 @@ struct Member {
   }
 };
 
-Task<void> turn_around(const Member& member, size_t i) {
-  co_await member.reduce(i);
-  co_await member.broadcast(i);
-}
-
 Task<void> run(Operation& op, Request request) {
   const Member member{op, request, {request.group.size(), 0, request.me(op)}};
   const auto reduce = [&](size_t i) { return member.reduce(i); };
   const auto broadcast = [&](size_t i) { return member.broadcast(i); };
-  const auto both = [&](size_t i) { return turn_around(member, i); };
-  if (member.chain.first()) {
-    co_await run_lanes(member.slices(), kLanes, op.scope(), both);
-  } else if (member.chain.last()) {
-    const size_t fill_the_chain = kLanes * static_cast<size_t>(member.chain.distance());
-    co_await run_lanes(member.slices(), fill_the_chain, op.scope(), both);
-  } else {
-    co_await when_both(run_lanes(member.slices(), kLanes, op.scope(), reduce),
-                       run_lanes(member.slices(), kLanes, op.scope(), broadcast), &op.scope());
-  }
+  co_await run_there_and_back(member.slices(), kLanes, member.chain.distance(), member.chain.last(), op.scope(), reduce,
+                              broadcast);
 }
 
 void charge(const Shape& shape, Ledger& ledger) {

@@ -31,8 +31,6 @@ PartSlices slices_of(const Shape& shape) {
   return part_slices(shape, shape.slice_elements() / static_cast<size_t>(shape.layout->host_count()));
 }
 
-// Bytes touched where so many vectors become one.
-size_t reduced_bytes(size_t inputs, size_t bytes) { return inputs > 1 ? (inputs + 1) * bytes : 0; }
 size_t finished_bytes(const Shape& shape, size_t bytes) {
   return reduced_bytes(static_cast<size_t>(shape.layout->host_count()), bytes) + (shape.divisor > 1 ? 2 * bytes : 0);
 }
