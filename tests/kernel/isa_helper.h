@@ -27,8 +27,8 @@ inline std::string isa_name(const testing::TestParamInfo<Isa>& info) { return st
 inline const auto kAllIsas = testing::Values(Isa::kScalar, Isa::kAvx2, Isa::kAvx512);
 
 // Sizes around every vector width and block.
-inline const std::vector<size_t> kSizes = {0,  1,  7,  8,  9,   15,  16,   17,   31,   32,
-                                           33, 63, 64, 65, 100, 257, 4095, 4096, 4097, 65537};
+inline const std::vector<size_t> kSizes = {0,  1,  7,  8,   9,   15,   16,   17,   31,    32,    33,
+                                           63, 64, 65, 100, 257, 4095, 4096, 4097, 32767, 32768, 65537};
 
 inline std::vector<float> normals(size_t n, uint64_t seed, float scale = 1.0f) {
   Random random(seed);

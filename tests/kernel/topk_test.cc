@@ -148,16 +148,22 @@ TEST_P(TopKTest, ErrorFeedbackConservesEverythingBitForBit) {
   }
 }
 
+// Also where the buffer overflows: what is dropped then returns to the residual.
 TEST_P(TopKTest, ErrorFeedbackIsExactWhereTheSampleFails) {
   const IsaOverride isa(GetParam());
   TopK topk;
+  const std::vector<std::pair<size_t, std::vector<size_t>>> cases = {{65537, some_k(65537)}, {300001, {300, 30000}}};
   for (const Shape& shape : kShapes) {
-    const std::vector<float> gradient = make(shape, 65537, 65537);
-    std::vector<float> sum = gradient;
-    for (float& value : sum) value += 0.0f;  // -0 becomes 0
-    for (size_t k : some_k(gradient.size())) {
-      std::vector<float> residual(gradient.size());
-      expect_exact(topk.error_feedback_select(gradient, residual, 1.0f, k, DType::kFloat32), sum, k, shape.name);
+    for (const auto& [n, counts] : cases) {
+      const std::vector<float> gradient = make(shape, n, n);
+      std::vector<float> sum = gradient;
+      for (float& value : sum) value += 0.0f;  // -0 becomes 0
+      for (size_t k : counts) {
+        std::vector<float> residual(n), rest = sum;
+        expect_exact(topk.error_feedback_select(gradient, residual, 1.0f, k, DType::kFloat32), sum, k, shape.name);
+        for (uint32_t index : reference(sum, k)) rest[index] = 0;
+        ASSERT_EQ(bits_of(residual), bits_of(rest)) << shape.name << ", " << k << " of " << n;
+      }
     }
   }
 }

@@ -38,7 +38,7 @@ struct SelectTable {
   // How many magnitudes exceed `threshold`.
   size_t (*count_above)(const float* x, int32_t threshold, size_t n);
 
-  // Sum of |x[i]|: 16 interleaved fp32 partial sums a block of kBlock elements, added up in double
+  // Sum of |x[i]|: 16 interleaved fp32 partial sums a block of kSumBlock elements, added up in double
   // in lane order. The order is the same in every instruction set.
   double (*sum_magnitudes)(const float* x, size_t n);
 
@@ -69,7 +69,8 @@ struct ReduceTable {
   ReduceLoop loops[6][3];  // fp32, fp64, int32, int64, fp16, bf16; sum, min, max
 };
 
-inline constexpr size_t kBlock = 4096;  // elements; 16 KiB, half of a small first-level cache
+inline constexpr size_t kBlock = 32768;    // elements; 128 KiB, half of a small second-level cache
+inline constexpr size_t kSumBlock = 4096;  // short enough that fp32 partial sums keep their precision
 
 extern const ElementwiseTable kElementwiseScalar, kElementwiseAvx2, kElementwiseAvx512;
 extern const SelectTable kSelectScalar, kSelectAvx2, kSelectAvx512;

@@ -25,8 +25,8 @@ struct Selection {
 // selection on the buffer cuts it to k. Exact whatever the input: when the buffer fills, it is cut
 // to its best k and the threshold rises to the k-th of them; if fewer than k come through, the pass
 // is repeated without a threshold. Reads: 1, at worst 2; candidates are touched about four times.
-// Memory: 8 bytes * (2k + 8192), kept between calls, so that only a first call (or a larger one)
-// allocates. Not thread-safe: one object a thread.
+// Memory: 8 bytes * (2k + 65536), at most 8 bytes an element, kept between calls, so that only a first call (or a
+// larger one) allocates. Not thread-safe: one object a thread.
 class TopK {
  public:
   // Selects from x. 1 <= k <= x.size() <= 2^32, or both 0: kInvalidArgument otherwise.
@@ -38,23 +38,25 @@ class TopK {
   // So sent + residual is exactly what the residual was after the first line (unless fp16 or bf16
   // saturates, where the difference is rounded once). If a product or a sum is NaN or Inf, the
   // selection says so and the residual is left exactly as it was. The residual must be finite
-  // before: kNonFinite if it isn't. Passes: read gradient; read gradient, read and write residual;
-  // touch the selected ones again.
+  // before: kNonFinite if it isn't. Passes: read gradient; read gradient, read and write residual,
+  // from which candidates are taken block by block; touch again those that are not selected.
   Selection error_feedback_select(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
                                   DType value_dtype);
 
  private:
-  template <class ValueAt>
-  int32_t estimate_threshold(ValueAt value_at, size_t n, size_t k);
-  template <class GatherBlock>
-  void gather_all(GatherBlock gather_block, size_t n, size_t k, int32_t threshold);
+  template <class Input>
+  int32_t estimate_threshold(Input input, size_t n, size_t k);
+  template <class GatherBlock, class Drop>
+  void gather_all(GatherBlock gather_block, Drop drop, size_t n, size_t k, int32_t threshold);
   void gather_from(std::span<const float> x, size_t k, int32_t threshold);
   void accumulate_from(std::span<const float> gradient, std::span<float> residual, float scale, size_t k,
-                       int32_t threshold);
+                       int32_t threshold, DType value_dtype);
   void reserve(size_t n, size_t k);
-  int32_t keep_best(size_t k);
+  template <class Drop>
+  int32_t keep_best(size_t k, Drop drop);
   bool candidates_finite() const;
-  void settle(std::span<float> residual, DType value_dtype);
+  void take(std::span<float> residual, std::span<const uint32_t> indices, std::span<const float> values,
+            DType value_dtype);
   Selection selected() const;
 
   std::vector<uint32_t> indices_;  // candidates: the first count_ entries
@@ -62,6 +64,7 @@ class TopK {
   size_t count_ = 0;
   size_t limit_ = 0;  // the candidates are cut to k before they would be more than this
   std::vector<float> sample_;
+  std::vector<float> sent_;  // candidates of a block, rounded to what the wire carries
   KthMagnitude kth_;
 };
 

@@ -17,18 +17,25 @@ int32_t magnitude(float x) {
   return bits & 0x7fffffff;
 }
 
+// Arrays are read as several streams side by side. A prefetcher follows a stream within one page of memory, once it has
+// seen a few lines of it: of a single stream the core awaits the beginning of every page.
+constexpr size_t kReadStreams = 4;        // of an array that is read
+constexpr size_t kAccumulateStreams = 2;  // of one that is read and one that is read and written
+
 uint32_t max_magnitude(const float* x, float factor, size_t n) {
   const __m256 factors = _mm256_set1_ps(factor);
-  __m256i a = _mm256_setzero_si256(), b = a;
-  size_t i = 0;
-  for (; i + 16 <= n; i += 16) {
-    a = _mm256_max_epi32(a, magnitude(_mm256_mul_ps(load(x + i), factors)));
-    b = _mm256_max_epi32(b, magnitude(_mm256_mul_ps(load(x + i + 8), factors)));
+  __m256i streams[kReadStreams] = {};
+  const size_t run = n / kReadStreams & ~size_t{7};
+  for (size_t i = 0; i < run; i += 8) {
+    for (size_t s = 0; s < kReadStreams; ++s) {
+      streams[s] = _mm256_max_epi32(streams[s], magnitude(_mm256_mul_ps(load(x + s * run + i), factors)));
+    }
   }
+  const __m256i low = _mm256_max_epi32(streams[0], streams[1]), high = _mm256_max_epi32(streams[2], streams[3]);
   int32_t lanes[8], largest = 0;
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_max_epi32(a, b));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(lanes), _mm256_max_epi32(low, high));
   for (int32_t lane : lanes) largest = lane > largest ? lane : largest;
-  for (; i < n; ++i) {
+  for (size_t i = kReadStreams * run; i < n; ++i) {
     const int32_t m = magnitude(x[i] * factor);
     largest = m > largest ? m : largest;
   }
@@ -53,8 +60,8 @@ size_t count_above(const float* x, int32_t threshold, size_t n) {
 
 double sum_magnitudes(const float* x, size_t n) {
   double total = 0;
-  for (size_t begin = 0; begin < n; begin += kBlock) {
-    const size_t size = n - begin < kBlock ? n - begin : kBlock;
+  for (size_t begin = 0; begin < n; begin += kSumBlock) {
+    const size_t size = n - begin < kSumBlock ? n - begin : kSumBlock;
     __m256 a = _mm256_setzero_ps(), b = a;
     size_t i = 0;
     for (; i + 16 <= size; i += 16) {
@@ -79,18 +86,20 @@ uint32_t pack_bits(__m256i m0, __m256i m1, __m256i m2, __m256i m3) {
 
 uint32_t in_order(uint32_t bits) { return _pdep_u32(bits & 0xffffu, 0x0f0f0f0fu) | _pdep_u32(bits >> 16, 0xf0f0f0f0u); }
 
-// The groups of 32 elements of one block that hold a hit. Appending without a branch costs less
+// The groups of 32 elements of one stream of a block that hold a hit. Appending without a branch costs less
 // than the mispredictions of `if (bits)`: at a density of 1 % every fourth group has a hit.
+template <size_t kStreams>
 struct Groups {
   void append(size_t position, uint32_t bits) {
     entries[count] = static_cast<uint64_t>(position) << 32 | bits;
     count += bits != 0;
   }
-  uint64_t entries[kBlock / 32 + 1];
+  uint64_t entries[kBlock / 32 / kStreams + kStreams + 1];
   size_t count = 0;
 };
 
-size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
+template <size_t kStreams>
+size_t expand(const Groups<kStreams>& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
   size_t count = 0;
   for (size_t g = 0; g < groups.count; ++g) {
     const uint32_t position = static_cast<uint32_t>(groups.entries[g] >> 32);
@@ -105,10 +114,27 @@ size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* ind
   return count;
 }
 
-size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t begin, size_t n, uint32_t* indices,
-                   float* values) {
+// Gathers from the groups of 32 among x[0..n), each once. hits(i) says which of the 8 elements from i are hits, as a
+// vector. The groups that don't divide by the streams go to the last one.
+template <size_t kStreams, class Hits>
+size_t gather_groups(Hits hits, const float* x, uint32_t base, size_t n, uint32_t* indices, float* values) {
+  Groups<kStreams> streams[kStreams];
+  const auto look = [&](size_t s, size_t i) {
+    streams[s].append(i, pack_bits(hits(i), hits(i + 8), hits(i + 16), hits(i + 24)));
+  };
+  const size_t run = n / kStreams & ~size_t{31};
+  for (size_t i = 0; i < run; i += 32) {
+    for (size_t s = 0; s < kStreams; ++s) look(s, s * run + i);
+  }
+  for (size_t i = kStreams * run; i + 32 <= n; i += 32) look(kStreams - 1, i);
   size_t count = 0;
-  for (size_t i = begin; i < n; ++i) {
+  for (const auto& groups : streams) count += expand(groups, x, base, indices + count, values + count);
+  return count;
+}
+
+size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
+  size_t count = 0;
+  for (size_t i = n & ~size_t{31}; i < n; ++i) {
     if (magnitude(x[i]) <= threshold) continue;
     indices[count] = base + static_cast<uint32_t>(i);
     values[count++] = x[i];
@@ -118,34 +144,23 @@ size_t gather_tail(const float* x, int32_t threshold, uint32_t base, size_t begi
 
 size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
   const __m256i limit = _mm256_set1_epi32(threshold);
-  const auto hits = [limit](const float* p) { return _mm256_cmpgt_epi32(magnitude(load(p)), limit); };
-  Groups groups;
-  size_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    groups.append(i, pack_bits(hits(x + i), hits(x + i + 8), hits(x + i + 16), hits(x + i + 24)));
-  }
-  const size_t count = expand(groups, x, base, indices, values);
-  return count + gather_tail(x, threshold, base, i, n, indices + count, values + count);
+  const auto hits = [&](size_t i) { return _mm256_cmpgt_epi32(magnitude(load(x + i)), limit); };
+  const size_t count = gather_groups<kReadStreams>(hits, x, base, n, indices, values);
+  return count + gather_tail(x, threshold, base, n, indices + count, values + count);
 }
 
 size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
                          size_t n, uint32_t* indices, float* values) {
   const __m256i limit = _mm256_set1_epi32(threshold);
   const __m256 factors = _mm256_set1_ps(factor);
-  const auto accumulate = [&](size_t i) {
+  const auto hits = [&](size_t i) {
     const __m256 e = _mm256_add_ps(load(residual + i), _mm256_mul_ps(load(gradient + i), factors));
     _mm256_storeu_ps(residual + i, e);
     return _mm256_cmpgt_epi32(magnitude(e), limit);
   };
-  Groups groups;
-  size_t i = 0;
-  for (; i + 32 <= n; i += 32) {
-    const __m256i m0 = accumulate(i), m1 = accumulate(i + 8), m2 = accumulate(i + 16), m3 = accumulate(i + 24);
-    groups.append(i, pack_bits(m0, m1, m2, m3));
-  }
-  for (size_t j = i; j < n; ++j) residual[j] += gradient[j] * factor;
-  const size_t count = expand(groups, residual, base, indices, values);
-  return count + gather_tail(residual, threshold, base, i, n, indices + count, values + count);
+  const size_t count = gather_groups<kAccumulateStreams>(hits, residual, base, n, indices, values);
+  for (size_t i = n & ~size_t{31}; i < n; ++i) residual[i] += gradient[i] * factor;
+  return count + gather_tail(residual, threshold, base, n, indices + count, values + count);
 }
 
 }  // namespace

@@ -15,16 +15,29 @@ __m512 load(__mmask16 m, const float* x) { return _mm512_maskz_loadu_ps(m, x); }
 
 __m512i magnitude(__m512 v) { return _mm512_and_si512(_mm512_castps_si512(v), _mm512_set1_epi32(0x7fffffff)); }
 
+// Arrays are read as several streams side by side. A prefetcher follows a stream within one page of memory, once it has
+// seen a few lines of it: of a single stream the core awaits the beginning of every page.
+constexpr size_t kReadStreams = 4;        // of an array that is read
+constexpr size_t kAccumulateStreams = 2;  // of one that is read and one that is read and written
+
 uint32_t max_magnitude(const float* x, float factor, size_t n) {
   const __m512 factors = _mm512_set1_ps(factor);
-  __m512i largest = _mm512_setzero_si512();
-  for (size_t i = 0; i < n; i += 16) {
+  __m512i streams[kReadStreams] = {};
+  const size_t run = n / kReadStreams & ~size_t{15};
+  for (size_t i = 0; i < run; i += 16) {
+    for (size_t s = 0; s < kReadStreams; ++s) {
+      const __m512 group = _mm512_loadu_ps(x + s * run + i);
+      streams[s] = _mm512_max_epi32(streams[s], magnitude(_mm512_mul_ps(group, factors)));
+    }
+  }
+  for (size_t i = kReadStreams * run; i < n; i += 16) {
     const __mmask16 m = lanes(n - i);
     const __m512i group = magnitude(_mm512_mul_ps(load(m, x + i), factors));
-    largest = _mm512_mask_max_epi32(largest, m, largest, group);
+    streams[0] = _mm512_mask_max_epi32(streams[0], m, streams[0], group);
   }
+  const __m512i low = _mm512_max_epi32(streams[0], streams[1]), high = _mm512_max_epi32(streams[2], streams[3]);
   int32_t found[16], result = 0;
-  _mm512_storeu_si512(found, largest);
+  _mm512_storeu_si512(found, _mm512_max_epi32(low, high));
   for (int32_t lane : found) result = lane > result ? lane : result;
   return static_cast<uint32_t>(result);
 }
@@ -41,8 +54,8 @@ size_t count_above(const float* x, int32_t threshold, size_t n) {
 
 double sum_magnitudes(const float* x, size_t n) {
   double total = 0;
-  for (size_t begin = 0; begin < n; begin += kBlock) {
-    const size_t size = n - begin < kBlock ? n - begin : kBlock;
+  for (size_t begin = 0; begin < n; begin += kSumBlock) {
+    const size_t size = n - begin < kSumBlock ? n - begin : kSumBlock;
     __m512 sum = _mm512_setzero_ps();
     for (size_t i = 0; i < size; i += 16) {
       const __mmask16 m = lanes(size - i);
@@ -55,20 +68,22 @@ double sum_magnitudes(const float* x, size_t n) {
   return total;
 }
 
-// The groups of 64 elements of one block that hold a hit, one bit an element. Appending takes no
-// branch.
+// The groups of 64 elements of one stream of a block that hold a hit, one bit an element. Appending takes no branch.
+template <size_t kStreams>
 struct Groups {
   void append(size_t position, uint64_t hits) {
     positions[count] = static_cast<uint32_t>(position);
     bits[count] = hits;
     count += hits != 0;
   }
-  uint32_t positions[kBlock / 64 + 1];
-  uint64_t bits[kBlock / 64 + 1];
+  static constexpr size_t kMost = kBlock / 64 / kStreams + kStreams + 2;
+  uint32_t positions[kMost];
+  uint64_t bits[kMost];
   size_t count = 0;
 };
 
-size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
+template <size_t kStreams>
+size_t expand(const Groups<kStreams>& groups, const float* x, uint32_t base, uint32_t* indices, float* values) {
   size_t count = 0;
   for (size_t g = 0; g < groups.count; ++g) {
     for (uint64_t bits = groups.bits[g]; bits != 0; bits &= bits - 1) {
@@ -80,18 +95,26 @@ size_t expand(const Groups& groups, const float* x, uint32_t base, uint32_t* ind
   return count;
 }
 
-// hits_of(i, mask) says which of the 16 elements from i are hits, among those of the mask.
-template <class HitsOf>
+// hits_of(i, mask) says which of the 16 elements from i are hits, among those of the mask; it is asked once for each.
+// The groups that don't divide by the streams go to the last one.
+template <size_t kStreams, class HitsOf>
 size_t gather_hits(HitsOf hits_of, const float* x, uint32_t base, size_t n, uint32_t* indices, float* values) {
-  Groups groups;
-  for (size_t i = 0; i < n; i += 64) {
+  Groups<kStreams> streams[kStreams];
+  const auto look = [&](size_t s, size_t i) {
     uint64_t bits = 0;
     for (size_t j = 0; j < 64 && i + j < n; j += 16) {
       bits |= static_cast<uint64_t>(hits_of(i + j, lanes(n - i - j))) << j;
     }
-    groups.append(i, bits);
+    streams[s].append(i, bits);
+  };
+  const size_t run = n / kStreams & ~size_t{63};
+  for (size_t i = 0; i < run; i += 64) {
+    for (size_t s = 0; s < kStreams; ++s) look(s, s * run + i);
   }
-  return expand(groups, x, base, indices, values);
+  for (size_t i = kStreams * run; i < n; i += 64) look(kStreams - 1, i);
+  size_t count = 0;
+  for (const auto& groups : streams) count += expand(groups, x, base, indices + count, values + count);
+  return count;
 }
 
 size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values) {
@@ -99,7 +122,7 @@ size_t gather(const float* x, int32_t threshold, uint32_t base, size_t n, uint32
   const auto hits_of = [&](size_t i, __mmask16 m) {
     return _mm512_mask_cmpgt_epi32_mask(m, magnitude(load(m, x + i)), limit);
   };
-  return gather_hits(hits_of, x, base, n, indices, values);
+  return gather_hits<kReadStreams>(hits_of, x, base, n, indices, values);
 }
 
 size_t accumulate_gather(float* residual, const float* gradient, float factor, int32_t threshold, uint32_t base,
@@ -112,7 +135,7 @@ size_t accumulate_gather(float* residual, const float* gradient, float factor, i
     _mm512_mask_storeu_ps(residual + i, m, e);
     return _mm512_mask_cmpgt_epi32_mask(m, magnitude(e), limit);
   };
-  return gather_hits(hits_of, residual, base, n, indices, values);
+  return gather_hits<kAccumulateStreams>(hits_of, residual, base, n, indices, values);
 }
 
 }  // namespace

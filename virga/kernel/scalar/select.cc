@@ -26,8 +26,8 @@ size_t count_above(const float* x, int32_t threshold, size_t n) {
 
 double sum_magnitudes(const float* x, size_t n) {
   double total = 0;
-  for (size_t begin = 0; begin < n; begin += kBlock) {
-    const size_t size = std::min(kBlock, n - begin);
+  for (size_t begin = 0; begin < n; begin += kSumBlock) {
+    const size_t size = std::min(kSumBlock, n - begin);
     float lanes[16] = {};
     for (size_t i = 0; i < size; ++i) lanes[i % 16] += std::fabs(x[begin + i]);
     for (float lane : lanes) total += lane;
