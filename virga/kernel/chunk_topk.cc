@@ -1,6 +1,7 @@
 #include "virga/kernel/chunk_topk.h"
 
 #include <bit>
+#include <cmath>
 #include <limits>
 
 #include "virga/base/error.h"
@@ -12,7 +13,8 @@ namespace {
 constexpr uint32_t kInfinity = 0x7f800000u;
 constexpr int32_t kEverything = -1;                                // a threshold that every magnitude exceeds
 constexpr int32_t kNothing = std::numeric_limits<int32_t>::max();  // one that none does
-constexpr int32_t kSlack = 3 << 19;                                // in bits of a float: a factor between 0.84 and 0.91
+constexpr int32_t kFirstSlack = 3 << 19;                           // in bits of a float: a factor between 0.84 and 0.91
+constexpr int32_t kLeastSlack = 64, kMostSlack = 1 << 27;          // the most is 16 octaves
 
 int32_t magnitude(float x) { return static_cast<int32_t>(std::bit_cast<uint32_t>(x) & 0x7fffffffu); }
 
@@ -47,6 +49,7 @@ size_t ChunkTopK::gather(std::span<const float> chunk, size_t base, int32_t thre
 size_t ChunkTopK::candidates(std::span<const float> chunk, size_t base, size_t k) {
   const size_t found = gather(chunk, base, threshold_);
   if (found >= k) return found;
+  slack_ = std::min(2 * slack_, kMostSlack);
   threshold_ = raised(chunk, {kEverything, chunk.size()}, threshold_, k, 2 * k).above;
   return gather(chunk, base, threshold_);
 }
@@ -68,7 +71,9 @@ bool ChunkTopK::keep_best(size_t found, size_t k) {
     equals_left -= equal;
     count_ += equal || m > border;
   }
-  threshold_ = std::max(cut.above - kSlack, kEverything);
+  if (found > wanted_) slack_ = std::max(slack_ - slack_ / 16, kLeastSlack);
+  if (found < wanted_) slack_ = std::min(slack_ + slack_ / 8, kMostSlack);
+  threshold_ = std::max(cut.above - slack_, kEverything);
   return true;
 }
 
@@ -82,6 +87,9 @@ Selection ChunkTopK::select(std::span<const float> x, size_t chunk, size_t k) {
   }
   count_ = 0;
   threshold_ = kNothing;
+  slack_ = kFirstSlack;
+  // A neighbour's border passes k of a chunk but for the deviation of two such counts: four times that.
+  wanted_ = k + static_cast<size_t>(4 * std::sqrt(2.0 * static_cast<double>(k)));
   for (size_t begin = 0; begin < x.size(); begin += chunk) {
     const std::span<const float> part = x.subspan(begin, std::min(chunk, x.size() - begin));
     const size_t wanted = std::min(k, part.size());

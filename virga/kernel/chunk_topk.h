@@ -43,6 +43,8 @@ class ChunkTopK {
   std::vector<float> values_;
   size_t count_ = 0;
   int32_t threshold_ = 0;  // what the next chunk's candidates exceed
+  int32_t slack_ = 0;      // by how much that is below the last chunk's k-th magnitude
+  size_t wanted_ = 0;      // how many candidates it should give
 };
 
 }  // namespace virga::kernel

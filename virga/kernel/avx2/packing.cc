@@ -10,21 +10,26 @@ namespace {
 __m256i load(const void* x) { return _mm256_loadu_si256(static_cast<const __m256i*>(x)); }
 void store(void* x, __m256i v) { _mm256_storeu_si256(static_cast<__m256i*>(x), v); }
 
-// Calls group(dst, src) for one whole group of elements after the other; kDst and kSrc say how many entries of either
-// array one group is, the larger of them how many elements. The last elements go through the same code by way of
-// padded copies.
+// Calls group(dst, src) for every whole group of elements; kDst and kSrc say how many entries of either array one group
+// is, the larger of them how many elements. The arrays are walked as several streams side by side, since a prefetcher
+// follows a stream within one page of memory only, once it has seen a few lines of it: of a single stream the core
+// awaits the beginning of every page. The last elements go through the same code by way of padded copies.
 template <size_t kDst, size_t kSrc, class Dst, class Src, class Group>
 void for_groups(Dst* dst, const Src* src, size_t n, Group group) {
-  constexpr size_t kElements = kDst > kSrc ? kDst : kSrc;
-  const Dst* const end = dst + n / kElements * kDst;
-  for (; dst != end; dst += kDst, src += kSrc) group(dst, src);
+  constexpr size_t kElements = kDst > kSrc ? kDst : kSrc, kStreams = 4;
+  const size_t groups = n / kElements, run = groups / kStreams;
+  const auto visit = [&](size_t i) { group(dst + i * kDst, src + i * kSrc); };
+  for (size_t i = 0; i < run; ++i) {
+    for (size_t s = 0; s < kStreams; ++s) visit(s * run + i);
+  }
+  for (size_t i = kStreams * run; i < groups; ++i) visit(i);
   const size_t left = n % kElements;
   if (left == 0) return;
   Dst padded_dst[kDst];
   Src padded_src[kSrc] = {};
-  __builtin_memcpy(padded_src, src, (left * kSrc + kElements - 1) / kElements * sizeof(Src));
+  __builtin_memcpy(padded_src, src + groups * kSrc, (left * kSrc + kElements - 1) / kElements * sizeof(Src));
   group(padded_dst, padded_src);
-  __builtin_memcpy(dst, padded_dst, (left * kDst + kElements - 1) / kElements * sizeof(Dst));
+  __builtin_memcpy(dst + groups * kDst, padded_dst, (left * kDst + kElements - 1) / kElements * sizeof(Dst));
 }
 
 // What packing four vectors of integers down to bytes leaves, brought in order: either half holds 4 bytes of each.
@@ -75,55 +80,25 @@ void unpack_2bit(uint8_t* codes, const uint8_t* src, size_t n) {
   });
 }
 
-// Calls group(i) for every multiple i of kElements below n, rounded down. The long array is walked as several streams
-// side by side, since a prefetcher follows a stream within one page of memory only, once it has seen a few lines of it:
-// of a single stream the core awaits the beginning of every page. Returns where the last elements begin.
-template <size_t kElements, class Group>
-size_t for_streams(size_t n, Group group) {
-  constexpr size_t kStreams = 4;
-  const size_t run = n / (kStreams * kElements) * kElements;
-  for (size_t i = 0; i < run; i += kElements) {
-    for (size_t s = 0; s < kStreams; ++s) group(s * run + i);
-  }
-  size_t i = kStreams * run;
-  for (; i + kElements <= n; i += kElements) group(i);
-  return i;
-}
-
 void pack_signs(uint8_t* dst, const float* src, size_t n) {
-  const auto signs = [](const float* from) {
+  for_groups<4, 32>(dst, src, n, [](uint8_t* to, const float* from) {
     uint32_t bits = 0;
     for (int j = 0; j < 4; ++j) {
       bits |= static_cast<uint32_t>(_mm256_movemask_ps(_mm256_loadu_ps(from + 8 * j))) << (8 * j);
     }
-    return bits;
-  };
-  const size_t done = for_streams<32>(n, [&](size_t i) {
-    const uint32_t bits = signs(src + i);
-    __builtin_memcpy(dst + i / 8, &bits, sizeof bits);
+    __builtin_memcpy(to, &bits, sizeof bits);
   });
-  float padded[32] = {};
-  __builtin_memcpy(padded, src + done, (n - done) * sizeof(float));
-  const uint32_t bits = signs(padded);
-  __builtin_memcpy(dst + done / 8, &bits, (n - done + 7) / 8);
 }
 
 void unpack_signs(float* dst, const uint8_t* src, float magnitude, size_t n) {
   const __m256 magnitudes = _mm256_set1_ps(magnitude), sign = _mm256_set1_ps(-0.0f);
   const __m256i to_sign = _mm256_setr_epi32(31, 30, 29, 28, 27, 26, 25, 24);
-  const auto floats = [&](int code) {
-    const __m256 bits = _mm256_castsi256_ps(_mm256_sllv_epi32(_mm256_set1_epi32(code), to_sign));
-    return _mm256_or_ps(magnitudes, _mm256_and_ps(bits, sign));
-  };
-  const size_t done = for_streams<16>(n, [&](size_t i) {  // a line of the cache
-    _mm256_storeu_ps(dst + i, floats(src[i / 8]));
-    _mm256_storeu_ps(dst + i + 8, floats(src[i / 8 + 1]));
+  for_groups<16, 2>(dst, src, n, [&](float* to, const uint8_t* from) {  // a line of the cache
+    for (int j = 0; j < 2; ++j) {
+      const __m256 bits = _mm256_castsi256_ps(_mm256_sllv_epi32(_mm256_set1_epi32(from[j]), to_sign));
+      _mm256_storeu_ps(to + 8 * j, _mm256_or_ps(magnitudes, _mm256_and_ps(bits, sign)));
+    }
   });
-  for (size_t i = done; i < n; i += 8) {
-    float padded[8];
-    _mm256_storeu_ps(padded, floats(src[i / 8]));
-    __builtin_memcpy(dst + i, padded, (n - i < 8 ? n - i : 8) * sizeof(float));
-  }
 }
 
 // Of a NaN, min and max return their second operand: it stays, and converts to the integer that saturates to kInt8NaN.
