@@ -2,6 +2,9 @@
 // every kind.
 #include "virga/kernel/table.h"
 
+#include <algorithm>
+#include <cstring>
+
 #include "kernel/isa_helper.h"
 
 namespace virga::kernel {
@@ -32,7 +35,9 @@ struct Gathered {
   std::vector<float> values;
   explicit Gathered(size_t n) : indices(n), values(n) {}
   bool operator==(const Gathered& other) const {
-    return count == other.count && indices == other.indices && bits_of(values) == bits_of(other.values);
+    return count == other.count &&
+           std::equal(indices.begin(), indices.begin() + ptrdiff_t(count), other.indices.begin()) &&
+           std::memcmp(values.data(), other.values.data(), count * sizeof(float)) == 0;
   }
 };
 

@@ -43,7 +43,8 @@ struct SelectTable {
   double (*sum_magnitudes)(const float* x, size_t n);
 
   // Writes base + i and x[i] for every i whose magnitude exceeds `threshold`, in order of i;
-  // returns how many. n <= kBlock, and both outputs have room for n entries.
+  // returns how many. n <= kBlock, and both outputs have room for n entries, of which one behind the last may be
+  // written, too.
   size_t (*gather)(const float* x, int32_t threshold, uint32_t base, size_t n, uint32_t* indices, float* values);
 
   // residual[i] += gradient[i] * factor, then gather from residual, in one pass.

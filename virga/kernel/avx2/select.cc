@@ -104,12 +104,16 @@ size_t expand(const Groups<kStreams>& groups, const float* x, uint32_t base, uin
   for (size_t g = 0; g < groups.count; ++g) {
     const uint32_t position = static_cast<uint32_t>(groups.entries[g] >> 32);
     uint32_t bits = in_order(static_cast<uint32_t>(groups.entries[g]));
-    do {
-      const uint32_t i = position + _tzcnt_u32(bits);
+    const auto take = [&] {
+      const uint32_t i = position + _tzcnt_u32(bits) % 32;
       indices[count] = base + i;
-      values[count++] = x[i];
+      values[count] = x[i];
+      count += bits != 0;
       bits &= bits - 1;
-    } while (bits != 0);
+    };
+    take();
+    take();  // without a branch: whether a group has one hit or two is hard to predict
+    while (bits != 0) take();
   }
   return count;
 }
