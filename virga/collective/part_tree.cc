@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 
 #include "virga/pattern/circulant.h"
 #include "virga/pattern/ring.h"
@@ -26,34 +27,30 @@ size_t elements_of(const Shape& shape, int subtree) {
   return first.size() + second.size();
 }
 
-// In which round parts pass along an edge, on the way to the root. A child sends when it has heard of its own children.
-// It may do so later where its parent waits for others. A message between hosts that can wait is entered in a round
-// that has one that can't: rounds that are inside hosts only are not as long.
+// In which round parts pass along an edge, on the way to the root: a child sends when it has heard of its own children.
+// Rounds inside hosts are short, so that messages between hosts are entered by how many such they wait for, one after
+// the other, in the last rounds.
 class Rounds {
  public:
-  explicit Rounds(const Shape& shape) : shape_(shape), tree_{shape.members()}, round_(tree_.size) {
-    std::vector<char> needed(static_cast<size_t>(count()));  // by round: whether a message between hosts can't wait
-    for (int child = 1; child < tree_.size; ++child) {
-      if (between_hosts(child) && tree_.height(child) == last(child)) needed[last(child)] = 1;
-    }
+  explicit Rounds(const Shape& shape) : shape_(shape), tree_{shape.members()}, between_(tree_.size) {
     for (int child = tree_.size - 1; child > 0; --child) {
-      int& round = round_[child];
-      for (int below : tree_.children(child)) round = std::max(round, round_[below] + 1);
-      if (!between_hosts(child)) continue;
-      while (round < last(child) && !needed[round]) ++round;
+      int& above = between_[tree_.parent(child)];
+      above = std::max(above, between_[child] + (between_hosts(child) ? 1 : 0));
     }
   }
 
   int count() const { return tree_.height(0); }
-  int of(int child) const { return round_[child]; }
-  // The root's farthest child, where it has a lower subtree than the next one, so that nobody waits for it; else 0.
-  int unawaited() const {
-    const int farthest = tree_.size > 1 ? tree_.children(0).front() : 0;
-    return farthest > 0 && tree_.height(farthest) < last(farthest) ? farthest : 0;
+  int of(int child) const {
+    return between_hosts(child) ? count() - between_[0] + between_[child] : tree_.height(child);
+  }
+  // Whether nobody waits for it where the tree is not full: what the root's farthest child hears, and what it sends if
+  // its subtree is lower than that of the next one.
+  bool is_beside(int child) const {
+    const int farthest = static_cast<int>(std::bit_floor(static_cast<unsigned>(tree_.size)));
+    return child > farthest || (child == farthest && tree_.height(farthest) + 1 < count());
   }
 
  private:
-  int last(int child) const { return count() - tree_.edges(child); }
   bool between_hosts(int child) const {
     return shape_.layout->host_of(member_at(shape_, child)) !=
            shape_.layout->host_of(member_at(shape_, tree_.parent(child)));
@@ -61,7 +58,7 @@ class Rounds {
 
   const Shape& shape_;
   const BinomialTree tree_;
-  std::vector<int> round_;  // by child
+  std::vector<int> between_;  // by child: most edges between hosts one after the other below it
 };
 
 void charge_edge(const Shape& shape, int child, Towards end, Ledger& ledger) {
@@ -126,22 +123,19 @@ void PartTree::add(int subtree, int peer, std::vector<Message>& messages) const 
 }
 
 void charge_part_tree(const Shape& shape, Towards end, Ledger& ledger) {
-  const int n = shape.members();
   const Rounds rounds(shape);
-  const int unawaited = rounds.unawaited();
-  ledger.phase(static_cast<size_t>(n));  // nothing waits for a lane
-  ledger.slice();
-  for (int i = 0; i < std::max(rounds.count(), 1); ++i) {
-    const int round = end == Towards::kRoot ? i : rounds.count() - 1 - i;
-    ledger.round();
-    for (int child = 1; child < n; ++child) {
-      if (child != unawaited && rounds.of(child) == round) charge_edge(shape, child, end, ledger);
+  ledger.phase(static_cast<size_t>(shape.members()));  // nothing waits for a lane
+  for (bool beside : {false, true}) {
+    ledger.slice();
+    for (int i = 0; i < std::max(rounds.count(), 1); ++i) {
+      const int round = end == Towards::kRoot ? i : rounds.count() - 1 - i;
+      ledger.round();
+      for (int child = 1; child < shape.members(); ++child) {
+        if (rounds.is_beside(child) == beside && rounds.of(child) == round) charge_edge(shape, child, end, ledger);
+      }
+      if (round <= 0 && !beside) charge_copies(shape, ledger);
     }
-    if (round <= 0) charge_copies(shape, ledger);
   }
-  if (unawaited == 0) return;
-  ledger.slice();  // beside that: all that it shares is the root's link
-  charge_edge(shape, unawaited, end, ledger);
 }
 
 }  // namespace virga::collective
