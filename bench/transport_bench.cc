@@ -123,11 +123,7 @@ void measure(Rank rank, int socket, bool inside, const char* device) {
   transport.connect(1 - rank, swap_addresses(socket, transport.address()), inside);
   std::string row = inside ? "shared memory" : "tcp";
   loop.run(half_round_trip(transport, 1000));  // warms up
-  const double sleeping = loop.run(half_round_trip(transport, 5000));
-  loop.allow_spin(true);
-  const double spinning = loop.run(half_round_trip(transport, 5000));
-  loop.allow_spin(false);
-  row += fmt::format(" | {:.1f} | {:.1f}", sleeping * 1e6, spinning * 1e6);
+  row += fmt::format(" | {:.1f}", loop.run(half_round_trip(transport, 5000)) * 1e6);
   for (const size_t bytes : kSizes) {
     loop.run(stream(transport, bytes, bytes * 4));
     const Stream got = loop.run(stream(transport, bytes, kTotal));
@@ -153,9 +149,9 @@ void run_pair(bool inside, const char* device) {
 
 int main() {
   std::printf(
-      "| way | half round trip, sleeping (us) | spinning (us) | GB/s (CPU s/GB): 64 KiB | 256 KiB "
+      "| way | half round trip (us) | GB/s (CPU s/GB): 64 KiB | 256 KiB "
       "| 1 MiB | 4 MiB | 64 MiB |\n"
-      "| --- | --- | --- | --- | --- | --- | --- | --- |\n");
+      "| --- | --- | --- | --- | --- | --- | --- |\n");
   std::fflush(stdout);
   virga::net::run_pair(true, "lo");
   virga::net::run_pair(false, "lo");

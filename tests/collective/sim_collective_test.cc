@@ -24,12 +24,14 @@ struct Layout {
     for (int r : ranks_per_host) sum += r;
     return sum;
   }
+  // Whether some hosts have several ranks, and there are other hosts.
+  bool mixed() const { return ranks_per_host.size() > 1 && ranks() > static_cast<int>(ranks_per_host.size()); }
 };
 
 const std::vector<Layout> kLayouts = {{{1}},       {{2}},    {{1, 1}},    {{3}},          {{2, 1}},
                                       {{1, 1, 1}}, {{2, 2}}, {{1, 3}},    {{1, 1, 1, 1}}, {{5}},
                                       {{2, 3}},    {{4, 2}}, {{2, 2, 2}}, {{3, 1, 3}},    {{2, 2, 2, 1}},
-                                      {{4, 4}},    {{9}},    {{3, 2, 4}}, {{2, 3, 3, 1}}};
+                                      {{4, 4}},    {{9}},    {{3, 2, 4}}, {{2, 3, 3, 1}}, {{1, 1, 1, 1, 1, 1, 1}}};
 const std::vector<size_t> kSizes = {0, 1, 7, 65537, 600001};
 
 net::sim::Options world(const Layout& layout, uint64_t seed) {
@@ -96,6 +98,7 @@ TEST_P(EveryLayout, PlainAllreducesAddUpInTheOrderThatTheyPromise) {
   for (const auto& entry : kOrders) {
     const char* name = entry.first;
     const Reference order = entry.second;
+    if (order == reference::double_binary_tree && layout().mixed()) continue;  // it does not take them
     const AllreduceOptions mean(Reduction::kAverage, Choice(name, reference::kSliceBytes));
     for_every_size([&](Comm& comm, Vector data) { return allreduce(comm, comm.topology().world(), data, mean); },
                    [&](const Vectors& before, const Vectors& after) {

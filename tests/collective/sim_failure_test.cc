@@ -25,12 +25,14 @@ Task<void> allreduce_hierarchical(Comm& comm, std::vector<float>& data) {
   return allreduce(comm, comm.topology().world(), std::span(data), {Reduction::kSum, "hierarchical"});
 }
 
-net::sim::Options four_by_two(uint64_t seed) {
+net::sim::Options world(std::vector<int> ranks_per_host, uint64_t seed) {
   net::sim::Options options;
-  options.ranks_per_host = {2, 2, 2, 2};
+  options.ranks_per_host = std::move(ranks_per_host);
   options.seed = seed;
   return options;
 }
+net::sim::Options four_by_two(uint64_t seed) { return world({2, 2, 2, 2}, seed); }
+net::sim::Options eight_by_one(uint64_t seed) { return world({1, 1, 1, 1, 1, 1, 1, 1}, seed); }
 
 // Repeats allreduces until one fails.
 Task<void> reduce_for_ever(Comm& comm, std::vector<float>& data, Choice choice) {
@@ -63,7 +65,7 @@ TEST_P(EveryFault, EverySurvivorNamesTheCulprit) {
     const Choice choice(kNames[run % 3]);
     const int moment = run / 3;
     SCOPED_TRACE(fmt::format("{}, {}", choice.algorithm, moment));
-    SimJob job(four_by_two(moment));
+    SimJob job(choice.algorithm == "double_binary_tree" ? eight_by_one(moment) : four_by_two(moment));
     const Rank victim = moment % 8;
     auto data = reference::random_vectors(8, 50'000, moment);
     const Time strike_at = 137us * (moment + 1);

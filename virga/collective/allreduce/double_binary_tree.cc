@@ -11,7 +11,8 @@
 // children in all, S/2 less for a root, of which each tree has another: at most 2S. Memory two slices, since in each
 // tree slices are half as long as elsewhere and kLanes / 2 of them are under way each way. Order of summation, either
 // half: (left + own) + right, where left and right are what the children's subtrees come to; halves are rounded once at
-// each member. Roots divide an average. A lost peer: its parent and its children, the others through the epoch's first
+// each member. Roots divide an average. Only for members of one host, or each of another: the trees would cross between
+// hosts of several again and again. A lost peer: its parent and its children, the others through the epoch's first
 // error. Source: Sanders, Speck, Träff, "Two-tree algorithms for full bandwidth broadcast, reduction and scan",
 // Parallel Computing 2009.
 
@@ -196,8 +197,13 @@ void charge(const Shape& shape, Ledger& ledger) {
   });
 }
 
+bool fits(const Shape& shape) {
+  const int hosts = shape.layout->host_count();
+  return fits_no_conversion(shape) && (hosts == 1 || hosts == shape.members());
+}
+
 }  // namespace
 
-const Algorithm allreduce_double_binary_tree{OpKind::kAllreduce, "double_binary_tree", run, charge, fits_no_conversion};
+const Algorithm allreduce_double_binary_tree{OpKind::kAllreduce, "double_binary_tree", run, charge, fits};
 
 }  // namespace virga::collective
