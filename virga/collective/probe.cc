@@ -21,6 +21,7 @@ constexpr size_t kMostBytes = size_t{16} << 20;  // of one transfer
 constexpr size_t kPiece = 60 << 10;              // fits into a segment of shared memory
 constexpr double kEnoughSeconds = 0.1;           // that a transfer should take
 constexpr int kRepetitions = 3;                  // of which the median counts
+constexpr size_t kPasses = 10;                   // over the arrays of the memory's measurement
 constexpr int kRounds = 8;                       // messages, one after the other, of one repetition
 
 // What all ranks measure together: every time is that of the slowest.
@@ -49,12 +50,14 @@ class Probe {
     co_return figures;
   }
 
-  // Bytes that a reduction reads and writes in a second, from arrays that no cache holds.
+  // Bytes that a reduction reads and writes in a second, from arrays that no cache holds, while all other ranks do the
+  // same: long enough for those that share a core to take turns.
   Task<double> memory_bytes_per_second() {
     std::vector<double> seconds;
     for (int i = 0; i < kRepetitions; ++i) {
       const Time begin = comm_.loop().now();
-      for (size_t at = 0; at < kMostBytes; at += kPiece) {
+      for (size_t done = 0; done < kPasses * kMostBytes; done += kPiece) {
+        const size_t at = done % kMostBytes;
         const size_t bytes = std::min(kPiece, kMostBytes - at);
         co_await comm_.worker().run(3 * bytes, [&] {
           kernel::reduce(kernel::ReduceOp::kSum, DType::kFloat32, std::span(out_).subspan(at, bytes),
@@ -63,7 +66,7 @@ class Probe {
       }
       seconds.push_back(co_await slowest(to_seconds(comm_.loop().now() - begin)));
     }
-    co_return 3 * static_cast<double>(kMostBytes) / median(seconds);
+    co_return 3 * static_cast<double>(kPasses * kMostBytes) / median(seconds);
   }
 
  private:
