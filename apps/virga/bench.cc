@@ -248,7 +248,8 @@ void add_bench(CLI::App& app, Context& context) {
                   "Of the vector: sizes, with commas between, or FIRST:LAST, doubled from one to the next")
       ->capture_default_str();
   one->add_option("--algorithm", flags->algorithm,
-                  "By its name, or all; default: the one that is predicted to be fastest");
+                  "By its name, or all; default: the one that is predicted to be fastest; a sparse "
+                  "allreduce needs one");
   one->add_option("--slice-bytes", flags->slice_bytes, "0: as predicted to be fastest")->capture_default_str();
   one->add_option("--density", flags->density, "Of a sparse allreduce: kept of all")->capture_default_str();
   one->add_option("--repetitions", flags->repetitions, "Of which the median counts")

@@ -187,7 +187,7 @@ const BenchOperation kOperations[] = {
            return collective::neighbor_exchange(comm, world(comm), std::span(data.in), std::span(data.out), ring(data),
                                                 choice);
          },
-     .factor = [](const BenchCase&, int n) { return static_cast<double>(std::min(n - 1, 2)); },
+     .factor = [](const BenchCase& data, int n) { return n > 1 ? std::min(data.ranks - 1.0, 2.0) : 0.0; },
      .expected = [](const BenchCase& data,
                     size_t e) { return value(neighbor(data.ranks, data.rank, e / data.elements), e % data.elements); },
      .out_elements = [](const BenchCase& data) { return neighbor_count(data) * data.elements; },

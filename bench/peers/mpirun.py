@@ -18,6 +18,9 @@ import tcp_stream
 SHARED_CORES = ["--bind-to", "none", "--mca", "mpi_yield_when_idle", "1"]
 # Plain TCP between hosts and shared memory inside; without pml ob1, UCX would do it all.
 TRANSPORTS = ["--mca", "pml", "ob1", "--mca", "btl", "self,vader,tcp"]
+# The hosts of a lab share /tmp but not /dev/shm, which goes when the lab goes: nothing is left behind by a job that is
+# killed, and labs side by side, whose process numbers are the same, don't meet.
+SESSION_FOLDER = ["--mca", "orte_tmpdir_base", "/dev/shm"]
 # The lab's wire; mpirun asks each host for its daemon itself; a daemon lasts as long as its command.
 WIRING = ["--mca", "btl_tcp_if_include", "e0", "--mca", "oob_tcp_if_include", "e0", "--mca", "plm_rsh_no_tree_spawn",
           "1", "--leave-session-attached", "--mca", "plm_rsh_agent", f"{sys.executable} -B {os.path.abspath(__file__)}"]
@@ -38,7 +41,8 @@ def run(command, parameters):
     hosts = ",".join(f"host{i}:{per_host}" for i in range(ranks // per_host))
     tuning = [word for name, value in parameters.items() for word in ("--mca", name, str(value))]
     return subprocess.run(["mpirun", "--allow-run-as-root", "--host", hosts, "-n", str(ranks), *SHARED_CORES,
-                           *TRANSPORTS, *WIRING, *tuning, *command], stdin=subprocess.DEVNULL, check=False).returncode
+                           *TRANSPORTS, *SESSION_FOLDER, *WIRING, *tuning, *command], stdin=subprocess.DEVNULL,
+                          check=False).returncode
 
 
 def answer(port):

@@ -74,10 +74,20 @@ TEST_P(ChunkTopKTest, EqualsTheSortOfEveryChunk) {
   const IsaOverride isa(GetParam());
   ChunkTopK topk;  // one workspace for all: nothing of one call may leak into the next
   for (const Shape& shape : kShapes) {
-    for (size_t n : {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{4095}, size_t{4097}, size_t{30001}}) {
+    for (size_t n :
+         {size_t{1}, size_t{63}, size_t{64}, size_t{65}, size_t{4095}, size_t{4097}, size_t{30001}, size_t{100'001}}) {
       const std::vector<float> x = make(shape, n);
-      for (const auto& [chunk, k] : std::vector<std::pair<size_t, size_t>>{
-               {1, 1}, {2, 1}, {64, 1}, {64, 63}, {65, 65}, {1000, 17}, {4096, 64}, {4097, 1}, {9000, 5000}, {n, 1}}) {
+      for (const auto& [chunk, k] : std::vector<std::pair<size_t, size_t>>{{1, 1},
+                                                                           {2, 1},
+                                                                           {64, 1},
+                                                                           {64, 63},
+                                                                           {65, 65},
+                                                                           {1000, 17},
+                                                                           {4096, 64},
+                                                                           {4097, 1},
+                                                                           {9000, 5000},
+                                                                           {40000, 64},
+                                                                           {n, 1}}) {
         expect_exact(topk.select(x, chunk, k), x, chunk, k, shape.name);
       }
     }

@@ -2,10 +2,16 @@
 
 #include <algorithm>
 
+#include "virga/collective/inputs.h"
+
 namespace virga::collective {
 namespace {
 
-size_t add_bytes(size_t bytes) { return 3 * bytes; }
+// What the member so far from the root touches to add its own values, or to copy them where it is alone.
+size_t touched(const Shape& shape, int distance, size_t bytes) {
+  const size_t adding = shape.members() > 1 ? reduced_bytes(2, bytes) : 2 * bytes;
+  return adding + (distance == 0 && shape.divisor > 1 ? divided_bytes(bytes) : 0);
+}
 
 // sum = the sum so far, and this member's own values; alone it is those.
 void add(const Shape& shape, Vector sum, Vector coming, Vector own) {
@@ -27,7 +33,7 @@ Task<void> reduce_along(Operation& op, const Request& request, pattern::Chain ch
   const Vector coming = room.vector();
   const Vector sum = chain.first() ? request.out.part({begin, begin + own.elements}) : coming;
   if (!chain.last()) co_await op.receive(request.group.rank(chain.next()), chunk, coming.buffer());
-  co_await op.work(add_bytes(own.bytes()), [&] {
+  co_await op.work(touched(shape, chain.distance(), own.bytes()), [&] {
     if (own.phantom() || sum.phantom()) return;
     add(shape, sum, coming, own);
     if (chain.first() && shape.divisor > 1) kernel::divide(shape.dtype, sum.span(), shape.divisor);
@@ -43,11 +49,11 @@ Task<void> broadcast_along(Operation& op, const Request& request, pattern::Chain
 void charge_reduce_along(const Shape& shape, int root, size_t bytes, Ledger& ledger) {
   const int n = shape.members();
   const auto at = [&](int distance) { return (root + distance) % n; };
-  if (n == 1) ledger.work(root, add_bytes(bytes));
+  if (n == 1) ledger.work(root, touched(shape, 0, bytes));
   for (int distance = n - 1; distance > 0; --distance) {
     ledger.round();
     ledger.send(at(distance), at(distance - 1), bytes);
-    ledger.work(at(distance - 1), add_bytes(bytes));
+    ledger.work(at(distance - 1), touched(shape, distance - 1, bytes));
   }
 }
 

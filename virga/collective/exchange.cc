@@ -1,5 +1,6 @@
 #include "virga/collective/exchange.h"
 
+#include "virga/collective/inputs.h"
 #include "virga/runtime/task_group.h"
 
 namespace virga::collective {
@@ -20,7 +21,7 @@ Task<void> exchange_and_reduce(cluster::Operation& op, uint64_t chunk, Rank to, 
       kernel::reduce(shape.reduce_op(), shape.dtype, sum.span(), std::span(more.data, more.bytes));
     };
     const Vector in = room.part({0, sum.elements});
-    both.push_back(op.receive_and_use(from, chunk, in.buffer(), reduced_bytes(shape, sum.elements), reduce));
+    both.push_back(op.receive_and_use(from, chunk, in.buffer(), reduced_bytes(2, sum.bytes()), reduce));
   }
   return when_all(std::move(both), &op.scope());
 }

@@ -13,7 +13,4 @@ Task<void> exchange(cluster::Operation& op, uint64_t chunk, Rank to, Vector out,
 // Operation::receive_and_use.
 Task<void> exchange_and_reduce(cluster::Operation& op, uint64_t chunk, Rank to, Vector out, Rank from, Vector sum,
                                Vector room, const Shape& shape);
-// The bytes that the reduction of so many elements touches.
-inline size_t reduced_bytes(const Shape& shape, size_t elements) { return 3 * elements * size_of(shape.dtype); }
-
 }  // namespace virga::collective

@@ -9,6 +9,9 @@ namespace virga::collective {
 // Bytes touched where so many vectors become one.
 inline size_t reduced_bytes(size_t inputs, size_t bytes) { return inputs > 1 ? (inputs + 1) * bytes : 0; }
 
+// Where each element is divided.
+inline size_t divided_bytes(size_t bytes) { return 2 * bytes; }
+
 // Vectors that become one, in the order in which they are added up: a member's own values, and what others send.
 class Inputs {
  public:

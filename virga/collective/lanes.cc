@@ -38,10 +38,11 @@ Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::functi
   co_await when_all(std::move(walkers), &scope);
 }
 
-Task<void> run_there_and_back(size_t count, size_t lanes, int edges, bool leaf, CancelScope& scope,
+Task<void> run_there_and_back(size_t count, size_t slice_bytes, size_t lanes, int edges, bool leaf, CancelScope& scope,
                               std::function<Task<void>(size_t)> there, std::function<Task<void>(size_t)> back) {
   if (edges == 0 || leaf) {
-    const size_t width = lanes * static_cast<size_t>(std::max(edges, 1));
+    const size_t most = kMostUnderWay / std::max<size_t>(slice_bytes, 1);
+    const size_t width = std::max(lanes, std::min(lanes * static_cast<size_t>(std::max(edges, 1)), most));
     co_await run_lanes(count, width, scope, [&](size_t i) { return turn_around(there, back, i); });
   } else {
     co_await when_both(run_lanes(count, lanes, scope, there), run_lanes(count, lanes, scope, back), &scope);

@@ -11,9 +11,12 @@ namespace virga::collective {
 
 constexpr size_t kLanes = 4;  // slices of one operation that are under way together
 
-// Of what is sent in no slices, bytes of a message at most. Longer ones UCX announces first (see net/ucx/settings.cc),
-// and the answer waits behind what the receiver is sending at that time: both ways together would take twice as long.
+// Of what goes both ways in no slices, bytes of a message at most. Very long ones UCX announces first (from 16 MiB on,
+// see net/ucx/settings.cc), and the answer waits behind what the receiver is sending: it would take twice as long.
 constexpr size_t kLongestMessage = size_t{3840} << 10;
+
+// What a member may have on its way that others may have to keep, in bytes.
+constexpr size_t kMostUnderWay = size_t{128} << 20;
 
 // Message numbers of one operation: which phase of the algorithm, which slice, which step. Each algorithm uses them as
 // it likes, as long as no two messages between the same two ranks share one.
@@ -28,9 +31,9 @@ Task<void> run_lanes(size_t count, size_t width, CancelScope& scope, std::functi
 // Slices that travel from the leaves of a tree to its root, and back as soon as they are there: runs there(i) and
 // back(i) for i in [0, count) in order of i, each way with `lanes` of its own, so that neither keeps the other waiting.
 // `edges` are between this member and the root, where a slice turns around. Leaves, where all slices begin and end,
-// have no more on their way than fill the tree, `lanes` an edge: they could send faster than those above them, who
-// would have to keep what comes too early.
-Task<void> run_there_and_back(size_t count, size_t lanes, int edges, bool leaf, CancelScope& scope,
+// have no more on their way than fill the tree, `lanes` an edge, or kMostUnderWay bytes: they could send faster than
+// those above them, who would have to keep what comes too early.
+Task<void> run_there_and_back(size_t count, size_t slice_bytes, size_t lanes, int edges, bool leaf, CancelScope& scope,
                               std::function<Task<void>(size_t)> there, std::function<Task<void>(size_t)> back);
 
 // Runs body(slice, its index) (-> Task<void>) for the slices of a vector, kLanes at once.

@@ -16,7 +16,7 @@ struct Kth {
 // Finds it exactly by radix: a histogram of 2,048 bins over the range of the magnitudes says in which bin it lies, a
 // next one takes that bin for its range, three at most. Once a bin holds few they are collected and partitioned: where
 // magnitudes lie within a few octaves, as those that exceed a threshold do, right after the first. The object holds the
-// histogram (32 KiB), so that a call allocates nothing.
+// histogram (32 KiB) and the few (8 KiB), so that a call allocates nothing.
 class KthMagnitude {
  public:
   // 1 <= k <= values.size() <= 2^32.

@@ -90,8 +90,8 @@ int32_t TopK::estimate_threshold(Input input, size_t n, size_t k) {
   if (n < kMinSampled || k > n / 2) return kEverything;
   const size_t lines = std::min(kMaxLines, n / (16 * kLine));
   const size_t stratum = n / lines;
-  std::array<size_t, kMaxLines + kAhead> begins;
-  for (size_t line = 0; line < lines + kAhead; line += 4) {
+  std::array<size_t, kMaxLines> begins;
+  for (size_t line = 0; line < lines; line += 4) {
     const auto draws = philox(kSampleSeed, 0, line / 4);
     for (size_t j = 0; j < 4; ++j) {
       begins[line + j] = (line + j) * stratum + (uint64_t{draws[j]} * (stratum - kLine + 1) >> 32);
@@ -208,7 +208,10 @@ Selection TopK::error_feedback_select(std::span<const float> gradient, std::span
   reserve(n, k);
   const Accumulated sums = {residual, gradient, scale};
   accumulate_from(gradient, residual, scale, k, estimate_threshold(sums, n, k), value_dtype);
-  if (!candidates_finite()) fail(ErrorCode::kNonFinite, "the residual was not finite before this call");
+  if (!candidates_finite()) {
+    into(residual)({indices_.data(), count_}, {values_.data(), count_});
+    fail(ErrorCode::kNonFinite, "the residual was not finite before this call");
+  }
   if (count_ >= k) {
     keep_best(k, into(residual));
   } else {

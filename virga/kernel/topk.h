@@ -25,8 +25,9 @@ struct Selection {
 // selection on the buffer cuts it to k. Exact whatever the input: when the buffer fills, it is cut
 // to its best k and the threshold rises to the k-th of them; if fewer than k come through, the pass
 // is repeated without a threshold. Reads: 1, at worst 2; candidates are touched about four times.
-// Memory: 8 bytes * (2k + 65536), at most 8 bytes an element, kept between calls, so that only a first call (or a
-// larger one) allocates. Not thread-safe: one object a thread.
+// Memory: 8 bytes * (2k + 65536), at most 8 bytes an element, and with error feedback 4 bytes for each candidate of a
+// block; 256 KiB for the sample. It is kept between calls, so that only a first call (or a larger one) allocates. Not
+// thread-safe: one object a thread.
 class TopK {
  public:
   // Selects from x. 1 <= k <= x.size() <= 2^32, or both 0: kInvalidArgument otherwise.

@@ -21,10 +21,11 @@ struct Traffic {
   std::uint64_t drops_receiving = 0;  // and the queue from the switch to the host
 };
 
-// A switch with one full-duplex link to each machine. Both directions of a link are shaped by a
-// token bucket (tbf, burst 131 us of its rate, 4 to 64 KiB): what a host sends at its own device e0, with at most 20 ms
-// of queue; what it receives at its port of the switch, with at most 100 ms. So three hosts that send to one share that
-// one's rate, as on a real switch. No latency is added. TCP's goodput is about 96 % of the rate.
+// A switch with one full-duplex link to each machine. Both directions of a link are shaped by a token bucket (tbf) that
+// lets one packet through at once; the longest are 131 us of its rate, 4 to 64 KiB. What a host sends is shaped at its
+// own device e0, with at most 20 ms of queue; what it receives at its port of the switch, with at most 100 ms. So three
+// hosts that send to one share that one's rate, as on a real switch. No latency is added. TCP's goodput is about 96 %
+// of the rate.
 class Switch {
  public:
   // Joins machine i by device e0 with address(i). The machines must outlive nothing: links end with

@@ -12,7 +12,7 @@ namespace virga::pattern {
 struct BinomialTree {
   int size;
 
-  // Edges between the root and the farthest member: ceil(log2 size).
+  // Children of the root: ceil(log2 size).
   int depth() const { return static_cast<int>(std::bit_width(static_cast<unsigned>(size - 1))); }
 
   int parent(int distance) const { return distance & (distance - 1); }

@@ -4,10 +4,11 @@
 //   2  from member 0 to member n-1, finished slices are handed out, as in the broadcast, while others are added up
 //
 // Rounds 2(n-1) for the first slice; bytes 2S sent and received per member, S by members 0 and n-1: links carry both
-// directions at once, so n = 2 takes S/b, more members 2S/b, b being a link's rate each way; memory a slice a lane.
-// Order of summation: member n-1 first, member 0 last; halves are rounded at each member. Member 0 divides an average.
-// A lost peer: its neighbours, the others through the epoch's first error. Source: the pipelined chain, textbook;
-// "linear pipelining" in Wang et al., CLUSTER 2016.
+// directions at once, so n = 2 takes S/b, more members 2S/b, b being a link's rate each way; memory a slice a lane, and
+// 4(n-1) slices, but 128 MiB at most, of those that wait at the slowest link. Order of summation: member n-1 first,
+// member 0 last; halves are rounded at each member. Member 0 divides an average. A lost peer: its neighbours, the
+// others through the epoch's first error. Source: the pipelined chain, textbook; "linear pipelining" in Wang et al.,
+// CLUSTER 2016.
 
 #include "virga/collective/chain.h"
 
@@ -40,8 +41,8 @@ Task<void> run(Operation& op, Request request) {
   const Member member{op, request, {request.group.size(), 0, request.me(op)}};
   const auto reduce = [&](size_t i) { return member.reduce(i); };
   const auto broadcast = [&](size_t i) { return member.broadcast(i); };
-  co_await run_there_and_back(member.slices(), kLanes, member.chain.distance(), member.chain.last(), op.scope(), reduce,
-                              broadcast);
+  co_await run_there_and_back(member.slices(), request.shape.slice_bytes, kLanes, member.chain.distance(),
+                              member.chain.last(), op.scope(), reduce, broadcast);
 }
 
 void charge(const Shape& shape, Ledger& ledger) {

@@ -36,8 +36,6 @@ pattern::PartSlices slices_of(const Shape& shape) {
   return {std::move(halves), std::max<size_t>(shape.slice_elements() / kTrees, 1)};
 }
 
-size_t divided_bytes(size_t bytes) { return 2 * bytes; }
-
 int position_of(int member, int tree, int members) { return (member + tree) % members; }
 int member_at(int position, int tree, int members) { return (position + members - tree % members) % members; }
 
@@ -106,8 +104,9 @@ Task<void> broadcast_slice(const Place& place, size_t i) {
 Task<void> run_tree(Place place) {
   const auto up = [&](size_t i) { return reduce_slice(place, i); };
   const auto down = [&](size_t i) { return broadcast_slice(place, i); };
-  co_await run_there_and_back(place.slices.count(place.number), kLanes / kTrees, place.tree().edges(place.position()),
-                              place.children().empty(), place.op.scope(), up, down);
+  co_await run_there_and_back(place.slices.count(place.number), place.shape().slice_bytes / kTrees, kLanes / kTrees,
+                              place.tree().edges(place.position()), place.children().empty(), place.op.scope(), up,
+                              down);
 }
 
 Task<void> run(Operation& op, Request request) {

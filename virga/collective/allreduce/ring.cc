@@ -13,6 +13,7 @@
 
 #include "virga/collective/algorithm.h"
 #include "virga/collective/exchange.h"
+#include "virga/collective/inputs.h"
 #include "virga/collective/wire.h"
 #include "virga/kernel/elementwise.h"
 #include "virga/runtime/task_group.h"
@@ -81,7 +82,7 @@ Task<void> ring_half(Slice slice) {
   for (int step = 0; step + 1 < slice.ring.size; ++step) {
     const int i = slice.ring.reduce_receive(step);
     co_await slice.pass_on(kReduce, step, halves(slice.ring.reduce_send(step)), halves(i));
-    co_await slice.op.work(reduced_bytes(slice.shape(), slice.segment(i).elements), [&] {
+    co_await slice.op.work(reduced_bytes(2, slice.segment(i).bytes()), [&] {
       if (phantom) return;
       wire.add(slice.segment(i), halves(i));
       wire.pack(halves(i), slice.segment(i));
@@ -113,7 +114,8 @@ void charge_step(const Shape& shape, size_t length, int step, Phase phase, Ledge
     const pattern::Ring ring{n, member};
     const int out = phase == kReduce ? ring.reduce_send(step) : ring.gather_send(step);
     ledger.send(member, ring.next(), elements(out) * size_of(shape.wire), elements(out) > 0 ? 1 : 0);
-    if (phase == kReduce) ledger.work(member, reduced_bytes(shape, elements(ring.reduce_receive(step))));
+    if (phase == kReduce)
+      ledger.work(member, reduced_bytes(2, elements(ring.reduce_receive(step)) * size_of(shape.dtype)));
   }
 }
 

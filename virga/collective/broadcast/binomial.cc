@@ -1,7 +1,7 @@
 // Broadcast down a binomial tree, in slices.
 //
 // A member passes each slice that comes from its parent to its children, the one with the largest subtree first.
-// Rounds ceil(log2 n); bytes S for each child, of which the root has ceil(log2 n); memory none. A lost peer: those
+// Rounds floor(log2 n); bytes S for each child, of which the root has ceil(log2 n); memory none. A lost peer: those
 // below it wait until the epoch fails or the deadline passes. Source: textbook; "minimum spanning tree" in Chan et al.,
 // "Collective communication: theory, practice, and experience", 2007.
 

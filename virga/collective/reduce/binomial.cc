@@ -14,12 +14,12 @@
 #include <algorithm>
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/inputs.h"
 #include "virga/pattern/ring.h"
 
 namespace virga::collective {
 namespace {
 
-size_t added_bytes(size_t bytes) { return 3 * bytes; }
 size_t finished_bytes(const Shape& shape, size_t bytes) {
   const bool copies = shape.members() == 1, divides = shape.divisor > 1;
   return (copies || divides ? 2 : 0) * bytes;
@@ -39,7 +39,7 @@ struct Slice {
 
 // sum = before + coming.
 Task<void> add(Slice slice, Vector sum, Vector before, Vector coming) {
-  return slice.op.work(added_bytes(sum.bytes()), [slice, sum, before, coming] {
+  return slice.op.work(reduced_bytes(2, sum.bytes()), [slice, sum, before, coming] {
     if (slice.own.phantom() || sum.phantom()) return;
     const std::span<const std::byte> inputs[] = {before.span(), coming.span()};
     kernel::reduce(slice.shape().reduce_op(), slice.shape().dtype, sum.span(), inputs);
@@ -96,7 +96,7 @@ void charge(const Shape& shape, Ledger& ledger) {
     const size_t bytes = length * size_of(shape.dtype);
     charge_tree(pattern::BinomialTree{n}, Towards::kRoot, count, ledger, [&](int parent, int child) {
       ledger.send(at(child), at(parent), bytes);
-      ledger.work(at(parent), added_bytes(bytes));
+      ledger.work(at(parent), reduced_bytes(2, bytes));
     });
     ledger.round();
     ledger.work(shape.root, finished_bytes(shape, bytes));

@@ -14,6 +14,7 @@
 
 #include "virga/collective/algorithm.h"
 #include "virga/collective/exchange.h"
+#include "virga/collective/inputs.h"
 #include "virga/collective/part_slices.h"
 #include "virga/runtime/task_group.h"
 
@@ -55,7 +56,6 @@ class Packed {
 };
 
 size_t copied_bytes(pattern::Range range, DType dtype) { return 2 * range.size() * size_of(dtype); }
-size_t added_bytes(pattern::Range range, DType dtype) { return 3 * range.size() * size_of(dtype); }
 size_t finished_bytes(const Shape& shape, pattern::Range own) {
   return (shape.divisor > 1 ? 2 : 1) * copied_bytes(own, shape.dtype);
 }
@@ -93,7 +93,7 @@ Task<void> reduce_slice(Slice slice) {
     const Vector nearer = sums.part(slice.packed.received(round));
     const Vector in = incoming.vector().part({0, nearer.elements});
     co_await slice.pass_on(round, sums.part(slice.packed.sent(round)), in);
-    co_await slice.op.work(added_bytes(slice.packed.received(round), shape.dtype), [&] {
+    co_await slice.op.work(reduced_bytes(2, slice.packed.received(round).size() * size_of(shape.dtype)), [&] {
       if (!in.phantom()) kernel::reduce(shape.reduce_op(), shape.dtype, nearer.span(), in.span());
     });
   }
@@ -124,7 +124,7 @@ void charge_slice(const Shape& shape, const std::vector<Packed>& packed, Ledger&
     for (int member = 0; member < n; ++member) {
       const size_t bytes = packed[member].sent(round).size() * size_of(shape.dtype);
       ledger.send(member, Circulant{n, member}.ahead(round), bytes, bytes > 0 ? 1 : 0);
-      ledger.work(member, added_bytes(packed[member].received(round), shape.dtype));
+      ledger.work(member, reduced_bytes(2, packed[member].received(round).size() * size_of(shape.dtype)));
     }
   }
   ledger.round();

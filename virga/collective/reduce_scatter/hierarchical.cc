@@ -32,7 +32,8 @@ PartSlices slices_of(const Shape& shape) {
 }
 
 size_t finished_bytes(const Shape& shape, size_t bytes) {
-  return reduced_bytes(static_cast<size_t>(shape.layout->host_count()), bytes) + (shape.divisor > 1 ? 2 * bytes : 0);
+  return reduced_bytes(static_cast<size_t>(shape.layout->host_count()), bytes) +
+         (shape.divisor > 1 ? divided_bytes(bytes) : 0);
 }
 
 struct Slice {

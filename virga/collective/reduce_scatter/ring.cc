@@ -13,6 +13,7 @@
 
 #include "virga/collective/algorithm.h"
 #include "virga/collective/exchange.h"
+#include "virga/collective/inputs.h"
 #include "virga/collective/part_slices.h"
 #include "virga/runtime/task_group.h"
 
@@ -23,9 +24,6 @@ using pattern::PartSlices;
 using pattern::Ring;
 
 PartSlices slices_of(const Shape& shape) { return part_slices(shape, shape.slice_elements()); }
-
-size_t added_bytes(const Shape& shape, size_t elements) { return 3 * elements * size_of(shape.dtype); }
-size_t divided_bytes(const Shape& shape, size_t elements) { return 2 * elements * size_of(shape.dtype); }
 
 struct Slice {
   Operation& op;
@@ -49,7 +47,7 @@ struct Slice {
 
   // sum += more, off the loop.
   Task<void> add(Vector sum, Vector more) const {
-    return op.work(added_bytes(shape(), sum.elements), [shape = &shape(), sum, more] {
+    return op.work(reduced_bytes(2, sum.bytes()), [shape = &shape(), sum, more] {
       if (!sum.phantom()) kernel::reduce(shape->reduce_op(), shape->dtype, sum.span(), more.span());
     });
   }
@@ -70,7 +68,7 @@ Task<void> reduce_slice(Slice slice) {
   const Shape& shape = slice.shape();
   if (shape.divisor == 1) co_return;
   const Vector own = slice.part(slice.ring.member);
-  co_await slice.op.work(divided_bytes(shape, own.elements), [&] {
+  co_await slice.op.work(divided_bytes(own.bytes()), [&] {
     if (!own.phantom()) kernel::divide(shape.dtype, own.span(), shape.divisor);
   });
 }
@@ -90,7 +88,7 @@ void charge_step(const Shape& shape, const PartSlices& slices, size_t index, int
     const Ring ring{n, member};
     const size_t bytes = slices.at(ring.reduce_send(step), index).size() * size_of(shape.dtype);
     ledger.send(member, ring.next(), bytes, bytes > 0 ? 1 : 0);
-    ledger.work(member, added_bytes(shape, slices.at(ring.reduce_receive(step), index).size()));
+    ledger.work(member, reduced_bytes(2, slices.at(ring.reduce_receive(step), index).size() * size_of(shape.dtype)));
   }
 }
 
@@ -104,7 +102,7 @@ void charge(const Shape& shape, Ledger& ledger) {
     if (shape.divisor == 1) return;
     ledger.round();
     for (int member = 0; member < n; ++member) {
-      ledger.work(member, divided_bytes(shape, slices.at(member, index).size()));
+      ledger.work(member, divided_bytes(slices.at(member, index).size() * size_of(shape.dtype)));
     }
   });
 }
