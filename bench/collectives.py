@@ -218,7 +218,8 @@ TCP between hosts and shared memory inside. All ranks of all hosts share this on
 PREDICTIONS = """
 ## Predicted against measured time
 
-With nothing but the file that `virga probe` writes, on {hosts} hosts of a rank each at {rate}, of vectors of {sizes}.
+With nothing but the file that `virga probe` writes, on {hosts} hosts of a rank each at {rate},
+for vectors of {sizes}.
 
 """
 

@@ -20,7 +20,7 @@ COSTS = "// Sends 4 bytes.\n// Memory none. A lost\n// peer: fails.\n"
 # rule: (files that break it once, files that keep it)
 CASES = {
     "whitespace": ({"docs/a.md": "one \n"}, {"docs/a.md": "one\n\ntwo\n"}),
-    "columns": ({"docs/a.md": "x" * 121 + "\n"}, {"docs/a.md": "x" * 120 + "\n" + "see https://" + "x" * 120 + "\n"}),
+    "columns": ({"docs/a.md": "x" * 121 + "\n"}, {"docs/a.md": "x" * 120 + "\n" + "see https://" + "x" * 120 + "\n|" + "x" * 120 + "\n"}),
     "file_length": ({"bench/a.cc": "\n".join("int x;" for _ in range(701)) + "\n"},
                     {"bench/a.cc": "\n".join("int x;" for _ in range(700)) + "\n"}),
     "marks": ({"bench/a.cc": "// TO" "DO: later\n"}, {"bench/a.cc": "int TO" "DOS;\n"}),
