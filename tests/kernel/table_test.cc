@@ -37,7 +37,7 @@ struct Gathered {
   bool operator==(const Gathered& other) const {
     return count == other.count &&
            std::equal(indices.begin(), indices.begin() + ptrdiff_t(count), other.indices.begin()) &&
-           std::memcmp(values.data(), other.values.data(), count * sizeof(float)) == 0;
+           (count == 0 || std::memcmp(values.data(), other.values.data(), count * sizeof(float)) == 0);
   }
 };
 
