@@ -86,7 +86,8 @@ class Bench {
     BenchCase data{job_.world_size(), job_.rank(), elements, flags_.density};
     const Shape shape = shape_of(data);
     std::vector<nlohmann::ordered_json> rows;
-    for (std::string_view algorithm : algorithms(shape)) rows.push_back(row(data, shape, algorithm));
+    const collective::Algorithm* chosen = collective::choose(shape, figures_, {"", flags_.slice_bytes}).algorithm;
+    for (std::string_view algorithm : algorithms(shape)) rows.push_back(row(data, shape, algorithm, chosen));
     return rows;
   }
 
@@ -110,10 +111,10 @@ class Bench {
     return names;
   }
 
-  nlohmann::ordered_json row(BenchCase& data, const Shape& shape, std::string_view algorithm) {
+  nlohmann::ordered_json row(BenchCase& data, const Shape& shape, std::string_view algorithm,
+                             const collective::Algorithm* chosen) {
     const Choice asked(algorithm, flags_.slice_bytes);
     const collective::Plan plan = collective::choose(shape, figures_, asked);
-    const collective::Plan chosen = collective::choose(shape, figures_, Choice("", flags_.slice_bytes));
     Measured measured = measure(data, asked);
     std::sort(measured.seconds.begin(), measured.seconds.end());
     const double median = measured.seconds[measured.seconds.size() / 2];
@@ -121,7 +122,7 @@ class Bench {
     const double bound = bound_seconds(data, bytes);
     return {{"op", operation_.name},
             {"algorithm", plan.algorithm->name},
-            {"chosen", plan.algorithm == chosen.algorithm},
+            {"chosen", plan.algorithm == chosen},
             {"slice_bytes", plan.slice_bytes},
             {"bytes", data.elements * sizeof(float)},
             {"ranks", data.ranks},

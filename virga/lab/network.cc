@@ -30,7 +30,7 @@ double unit_bits(std::string_view text, std::string_view& number) {
 
 std::string port(int host) { return fmt::format("port{}", host); }
 
-// The longest queue in front of a link. Large sends travel as packets of 64 KB here, so that a
+// The longest queue in front of a link. Large sends travel as packets of up to 64 KiB here, so that a
 // short queue at the switch would drop dozens of segments at once and stall a sender for 200 ms, as
 // no real switch does: of three senders to one host, 20 ms lost packets in every run (up to 30 % of
 // the rate), 100 ms in none.

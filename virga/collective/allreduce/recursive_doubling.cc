@@ -12,6 +12,7 @@
 // collective communication operations in MPICH", 2005.
 
 #include "virga/collective/algorithm.h"
+#include "virga/collective/inputs.h"
 #include "virga/collective/wire.h"
 #include "virga/pattern/doubling.h"
 #include "virga/runtime/task_group.h"
@@ -32,7 +33,7 @@ struct Slice {
   }
   // What `member` has sent, and what is here, the lower one's first.
   Task<void> add(int member, Vector theirs) const {
-    return op.work(3 * data.bytes(), [this, member, theirs] {
+    return op.work(reduced_bytes(2, data.bytes()), [this, member, theirs] {
       if (data.phantom()) return;
       const std::span<const std::byte> lower = request.me(op) < member ? data.span() : theirs.span();
       const std::span<const std::byte> higher = request.me(op) < member ? theirs.span() : data.span();
@@ -40,7 +41,7 @@ struct Slice {
     });
   }
   Task<void> divide() const {
-    return op.work(2 * data.bytes(), [this] {
+    return op.work(divided_bytes(data.bytes()), [this] {
       if (!data.phantom()) kernel::divide(data.dtype, data.span(), request.shape.divisor);
     });
   }
@@ -81,19 +82,19 @@ void charge_slice(const Shape& shape, size_t bytes, Ledger& ledger) {
   if (doubling.folded() > 0) ledger.round();
   for (int i = 0; i < doubling.folded(); ++i) {
     ledger.send(2 * i + 1, 2 * i, bytes);
-    ledger.work(2 * i, 3 * bytes);
+    ledger.work(2 * i, reduced_bytes(2, bytes));
   }
   for (int distance = 1; distance < doubling.taking_part(); distance *= 2) {
     ledger.round();
     for (int position = 0; position < doubling.taking_part(); ++position) {
       const int member = doubling.member_at(position);
       ledger.send(member, doubling.partner(member, distance), bytes);
-      ledger.work(member, 3 * bytes);
+      ledger.work(member, reduced_bytes(2, bytes));
     }
   }
   if (shape.divisor > 1) ledger.round();
   for (int position = 0; shape.divisor > 1 && position < doubling.taking_part(); ++position) {
-    ledger.work(doubling.member_at(position), 2 * bytes);
+    ledger.work(doubling.member_at(position), divided_bytes(bytes));
   }
   if (doubling.folded() > 0) ledger.round();
   for (int i = 0; i < doubling.folded(); ++i) ledger.send(2 * i, 2 * i + 1, bytes);

@@ -44,8 +44,6 @@ struct Slice {
   }
 };
 
-size_t divide_bytes(Vector own) { return 2 * own.bytes(); }
-
 Task<void> ring_plain(Slice slice) {
   const Scratch room(slice.segment(0).elements, slice.data);
   const Shape& shape = slice.shape();
@@ -57,7 +55,7 @@ Task<void> ring_plain(Slice slice) {
   }
   const Vector own = slice.segment(slice.ring.member);
   if (shape.divisor > 1) {
-    co_await slice.op.work(divide_bytes(own), [&] {
+    co_await slice.op.work(divided_bytes(own.bytes()), [&] {
       if (!own.phantom()) kernel::divide(shape.dtype, own.span(), shape.divisor);
     });
   }
