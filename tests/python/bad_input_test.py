@@ -243,7 +243,7 @@ def init_again_after_shutdown():
 
 
 def test_ranks_meet_once():
-    for rank in run("init_again_after_shutdown", 2):
+    for rank in run("init_again_after_shutdown", 4):  # some leave while others have only just met
         assert rank.status == 0 and rank.value == "refused", rank
 
 

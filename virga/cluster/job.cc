@@ -15,6 +15,8 @@
 namespace virga::cluster {
 namespace {
 
+constexpr Duration kExchangeTimeout = std::chrono::seconds(60);
+
 Duration timeout_from_environment(const char* name, Duration otherwise) {
   const char* text = std::getenv(name);
   if (text == nullptr || *text == '\0') return otherwise;
@@ -44,6 +46,7 @@ struct Job::Impl {
   ControlOptions control_options(const JobOptions& options);
   void open_transport();
   void connect();
+  void await_all_connected();
   void build_comm(const JobOptions& options);
   std::string describe() const;
 
@@ -67,6 +70,7 @@ Job::Impl::Impl(JobOptions options) {
       connect();
       build_comm(options);
     });
+    await_all_connected();
     control->set_abort_listener(
         [this](const Abort& abort) { loop.loop().post([this, error = to_error(abort)] { comm->abort(error); }); });
   } catch (...) {
@@ -127,6 +131,9 @@ void Job::Impl::connect() {
   }
 }
 
+// A rank that leaves takes its shared memory along: whoever still had to connect to it would fail.
+void Job::Impl::await_all_connected() { control->exchange("connected", "", kExchangeTimeout); }
+
 void Job::Impl::build_comm(const JobOptions& options) {
   comm = std::make_unique<Comm>(*transport, worker, topology_of(members));
   comm->set_timeout(timeout_from_environment("VIRGA_OPERATION_TIMEOUT_SECONDS", options.operation_timeout));
@@ -156,7 +163,7 @@ std::future<void> Job::start(std::function<Task<void>(Comm&)> make) {
 }
 
 std::vector<std::string> Job::exchange(std::string_view key, std::string value) {
-  return impl_->control->exchange(key, std::move(value), std::chrono::seconds(60));
+  return impl_->control->exchange(key, std::move(value), kExchangeTimeout);
 }
 
 void Job::require_equal(std::string_view setting, std::string value) {

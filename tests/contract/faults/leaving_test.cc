@@ -78,6 +78,28 @@ TEST_P(Leaving, IsNoFailureAndLosesNothing) {
   EXPECT_EQ(crew.listen(0), "report:");
 }
 
+std::string connect_to_who_is_gone(Seat& seat) {
+  take_text(seat.parent);
+  try {
+    seat.connect();
+  } catch (const Error& error) {
+    const bool named = error.code() == ErrorCode::kPeerLost && error.culprit() == kLeaver;
+    return named ? std::string() : fmt::format("another error: {}\n", error.what());
+  }
+  return "no error\n";
+}
+
+// Between hosts connections come to be in the background, and their failures too.
+TEST(LeavingBefore, AConnectionInsideTheHostIsALoss) {
+  alarm(60);
+  Crew crew(2, true, "lo",
+            [](Seat& seat) { return seat.transport.rank() == kLeaver ? "" : connect_to_who_is_gone(seat); });
+  EXPECT_EQ(crew.exit_status(kLeaver), 0);
+  crew.tell(0, "gone");
+  EXPECT_EQ(crew.listen(0), "report:");
+  alarm(0);
+}
+
 // Inside the host nobody can tell: the control plane's heartbeat must.
 TEST(Dying, IsHeardByWhoIsIdle) {
   alarm(60);

@@ -42,8 +42,12 @@ void UcxTransport::connect(Rank rank, std::string_view blob, bool same_host) {
   if (rank == rank_) return;
   require(!peer.context, "rank {} is connected already", rank);
   peer.context = same_host ? &inside_host_ : &between_hosts_;
-  peer.endpoint.open(*peer.context, same_host ? address.inside_host : address.between_hosts,
-                     &UcxTransport::on_endpoint_error, &peer);
+  try {
+    peer.endpoint.open(*peer.context, same_host ? address.inside_host : address.between_hosts,
+                       &UcxTransport::on_endpoint_error, &peer);
+  } catch (const Error& error) {  // inside the host its shared memory is opened now, and gone with its process
+    throw Error(ErrorCode::kPeerLost, fmt::format("no connection to rank {}: {}", rank, error.what()), rank);
+  }
 }
 
 UcxTransport::Peer& UcxTransport::peer_at(Rank rank) {

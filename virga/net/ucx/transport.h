@@ -48,7 +48,8 @@ class UcxTransport final : public Transport, public Source, private Receiver {
   // What every peer needs for connect(): opaque bytes, some hundred.
   std::string address() const;
   // Before anything is sent to that peer; not needed for this rank itself. Connections come to be
-  // in the background. Throws kCorrupt for a damaged or foreign address.
+  // in the background. Throws kCorrupt for a damaged or foreign address, kPeerLost where a peer of
+  // this host has ended.
   void connect(Rank peer, std::string_view address, bool same_host);
 
   Loop& loop() override { return loop_; }
