@@ -77,6 +77,7 @@ Kth KthMagnitude::partition(std::span<const float> values, Range range, size_t r
 }
 
 Kth KthMagnitude::find(std::span<const float> values, size_t k) {
+  if (values.size() <= kFew) return partition(values, {0, ~uint32_t{0}}, k, 0);
   size_t larger = 0;
   Range range = range_of(values);
   for (;;) {
