@@ -13,8 +13,10 @@ import tempfile
 import lab
 
 HOSTS = [2, 3, 4, 6, 8]
-SMALL, LARGE = ["16K", "256K"], ["4M", "32M"]
-RATE = "500mbit"
+# Sizes by the rate of the links: what an emulated link lets through at once must be little against the sizes.
+SIZES = {"50mbit": ["16K", "256K"], "300mbit": ["4M", "32M"]}
+REPETITIONS = {"50mbit": 9, "300mbit": 3}
+SLOW = "50mbit"  # where sparse ones are measured, whatever their size: the link is what they are for
 OPS = ["allreduce", "reduce_scatter", "allgather", "broadcast", "reduce", "gather", "scatter", "alltoall",
        "neighbor_exchange", "barrier", "sparse_allreduce"]
 # Their results differ: the choice between them is the user's.
@@ -27,20 +29,24 @@ def bench(op, sizes, repetitions, cluster):
                         "--repetitions", str(repetitions), "--cluster", cluster]}
 
 
-def steps(ops, cluster):
-    listed = [{"name": "probe", "command": [lab.VIRGA, "probe", "--write", cluster], "silent": True}]
-    for op in ops:
-        if op == "barrier":
-            listed.append(bench(op, ["0"], 15, cluster))
-        else:
-            listed += [bench(op, SMALL, 15, cluster), bench(op, LARGE, 3, cluster)]
-    return listed
+def sizes_of(op, rate):
+    if op == "barrier":
+        return ["0"] if rate == SLOW else []
+    if op == "sparse_allreduce":
+        return sum(SIZES.values(), []) if rate == SLOW else []
+    return SIZES[rate]
 
 
-def measure(hosts, ops, rounds):
+def steps(ops, rate, cluster):
+    probe = {"name": "probe", "command": [lab.VIRGA, "probe", "--write", cluster], "silent": True}
+    return [probe] + [bench(op, sizes_of(op, rate), REPETITIONS[rate], cluster) for op in ops if sizes_of(op, rate)]
+
+
+def measure(hosts, rate, ops, rounds):
     """Rows of one lab: what `virga bench collective` writes, its times being medians over rounds."""
     with tempfile.TemporaryDirectory() as folder:
-        runs = lab.in_turn(steps(ops, os.path.join(folder, "cluster.toml")), rounds, hosts, 1, RATE, timeout=3600)
+        cluster = os.path.join(folder, "cluster.toml")
+        runs = lab.in_turn(steps(ops, rate, cluster), rounds, hosts, 1, rate, timeout=3600)
     found = {}
     for name, events in runs.items():
         for row in (row for event in events if name != "probe" for row in event["result"]):
@@ -49,6 +55,10 @@ def measure(hosts, ops, rounds):
             found.setdefault((row["op"], row["hosts"], row["bytes"], row["algorithm"]), []).append(row)
     return [{**rows[0], **{key: statistics.median(row[key] for row in rows)
                            for key in ("seconds_median", "predicted_seconds")}} for rows in found.values()]
+
+
+def measure_all(rounds, hosts=HOSTS, rates=SIZES, ops=OPS):
+    return [row for count in hosts for rate in rates for row in measure(count, rate, ops, rounds)]
 
 
 def error(row):
@@ -101,10 +111,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--hosts", type=int, nargs="+", default=HOSTS)
+    parser.add_argument("--rates", nargs="+", default=SIZES, choices=SIZES)
     parser.add_argument("--ops", nargs="+", default=OPS, choices=OPS)
     parser.add_argument("--each", action="store_true", help="print every case")
     options = parser.parse_args()
-    rows = [row for hosts in options.hosts for row in measure(hosts, options.ops, options.rounds)]
+    rows = measure_all(options.rounds, options.hosts, options.rates, options.ops)
     if options.each:
         lab.table(["case", "measured", "predicted", "error", ""],
                   [[f"{row['op']} {row['algorithm']}, {row['hosts']} hosts, {row['bytes']}",

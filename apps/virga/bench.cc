@@ -9,7 +9,7 @@
 #include "virga/cluster/cluster_file.h"
 #include "virga/cluster/job.h"
 #include "virga/collective/allreduce/allreduce.h"
-#include "virga/collective/barrier/barrier.h"
+#include "virga/collective/common_start.h"
 #include "virga/lab/report.h"
 
 #include "bench_operations.h"
@@ -71,14 +71,16 @@ std::vector<size_t> parse_sizes(const std::string& text) {
 }
 
 struct Measured {
-  std::vector<double> seconds;  // of each repetition, that of the slowest rank
+  std::vector<double> seconds;  // of each repetition, from the common start to the last rank's end
   bool correct = true;          // on all ranks
 };
 
 class Bench {
  public:
   Bench(cluster::Job& job, const Flags& flags, const cluster::Figures& figures)
-      : job_(job), flags_(flags), figures_(figures), operation_(find_bench_operation(flags.op)) {}
+      : job_(job), flags_(flags), figures_(figures), operation_(find_bench_operation(flags.op)) {
+    job_.run([this](Comm& comm) { return start_.synchronize(comm); });
+  }
 
   // One size: a row for each algorithm that is asked for.
   std::vector<nlohmann::ordered_json> rows(size_t bytes) {
@@ -159,8 +161,7 @@ class Bench {
   double once(BenchCase& data, const Choice& choice) {
     double seconds = 0;
     job_.run([&](Comm& comm) -> Task<void> {
-      co_await collective::barrier(comm, comm.topology().world());
-      const Time begin = comm.loop().now();
+      const Time begin = co_await start_.wait(comm);
       co_await operation_.call(comm, data, choice);
       seconds = to_seconds(comm.loop().now() - begin);
     });
@@ -178,13 +179,14 @@ class Bench {
   const Flags& flags_;
   const cluster::Figures figures_;
   const BenchOperation& operation_;
+  collective::CommonStart start_;
 };
 
 // By which ranks notice that their cluster files differ.
 std::string text_of(const cluster::Figures& figures) {
   const auto link = [](const cluster::LinkFigures& f) {
-    return fmt::format("{} s {} B/s {} s a message, {} B a segment", f.latency_seconds, f.bytes_per_second,
-                       f.message_seconds, f.segment_bytes);
+    return fmt::format("{} s {} B/s {} s a message, {} B a segment, {} B at once", f.latency_seconds,
+                       f.bytes_per_second, f.message_seconds, f.segment_bytes, f.burst_bytes);
   };
   return fmt::format("between hosts {}; inside {}; memory {} B/s", link(figures.between_hosts),
                      link(figures.inside_host), figures.memory_bytes_per_second);

@@ -47,7 +47,7 @@ def main():
     rows = []
     for size, repetitions in options.sizes:
         trial = trials.Trial(options.op, size, rank, ranks)
-        rows += trials.measure(trial, {"gloo": prepare(trial)}, dist.barrier, slowest, repetitions, hosts)
+        rows += trials.measure(trial, {"gloo": prepare(trial)}, slowest, repetitions, hosts)
     if rank == 0:
         print(json.dumps(rows), flush=True)
     dist.barrier()

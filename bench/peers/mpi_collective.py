@@ -92,7 +92,7 @@ def measure(options):
     for size, repetitions in options.sizes:
         trial = trials.Trial(options.op, size, world.rank, world.size)
         runs = {name: prepare(trial, comm, MPI) for name, comm in ways.items()}
-        rows += trials.measure(trial, runs, world.Barrier, slowest, repetitions, hosts)
+        rows += trials.measure(trial, runs, slowest, repetitions, hosts)
     if world.rank == 0:
         print(json.dumps(rows), flush=True)
 

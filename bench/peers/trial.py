@@ -1,9 +1,11 @@
 """What the peers of our collectives share: the operations with their input and their right result, and the timing.
 
-A repetition starts behind a barrier and takes as long as its slowest rank. Every result is checked, outside the time.
+All ranks begin a repetition at the same moment, by the one clock of the machine that they share, and it ends with the
+last of them. Every result is checked, outside the time.
 """
 
 import argparse
+import os
 import statistics
 import time
 
@@ -39,26 +41,44 @@ class Trial:
             share = numpy.split(pattern, ranks)[rank]
             self.start, self.part, self.expected = 0, own, numpy.concatenate([share * (i + 1) for i in range(ranks)])
 
-    def time(self, run, barrier):
-        """Seconds of ``run()`` on this rank, and whether it left what it should."""
+    def time(self, run, start):
+        """Seconds from ``start()`` to the end of ``run()`` on this rank, and whether it left what it should."""
         self.data[:] = self.start
-        barrier()
-        begin = time.perf_counter()
+        begin = start()
         run()
         seconds = time.perf_counter() - begin
         return seconds, self.expected is None or numpy.array_equal(self.data, self.expected)
 
 
-def measure(trial, runs, barrier, slowest, repetitions, hosts):
+class CommonStart:
+    """A moment at which all ranks begin. It is far enough ahead for all to have heard of it: twice the time that this
+    took the slowest last time. ``slowest``: takes a vector of numbers and returns their maxima over all ranks.
+    """
+
+    def __init__(self, slowest):
+        self.slowest, self.patience = slowest, 1e-3
+
+    def __call__(self):
+        begin = time.perf_counter()
+        latest, patience = self.slowest(numpy.array([begin, self.patience]))
+        self.patience = time.perf_counter() - begin
+        start = latest + 2 * patience
+        while time.perf_counter() < start:
+            os.sched_yield()
+        return start
+
+
+def measure(trial, runs, slowest, repetitions, hosts):
     """Times every one of ``runs`` (name: function) once a repetition, in turn; returns a row for each.
 
-    ``slowest``: takes a vector of numbers and returns their maxima over all ranks.
+    ``slowest``: see CommonStart.
     """
+    start = CommonStart(slowest)
     seconds = {name: [] for name in runs}
     wrong = dict.fromkeys(runs, 0.0)
     for _ in range(WARM_UP + repetitions):
         for name, run in runs.items():
-            took, right = trial.time(run, barrier)
+            took, right = trial.time(run, start)
             seconds[name].append(took)
             wrong[name] += not right
     rows = []

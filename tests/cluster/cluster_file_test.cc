@@ -130,7 +130,7 @@ TEST(ClusterFile, UnknownKeysAreNamedWithTheKnown) {
             "between_hosts, inside_host");
   EXPECT_EQ(error_of(with("message_seconds", "message_second")),
             "my.toml:9:1: the key message_second is unknown; known here: latency_seconds, bytes_per_second, "
-            "message_seconds, segment_bytes");
+            "message_seconds, segment_bytes, burst_bytes");
   EXPECT_THAT(error_of(std::string(kEven) + "[inside_hosts]\n"), StartsWith("my.toml:14:2: the key inside_hosts"));
   EXPECT_THAT(error_of(std::string(kEven) + "\"\\n\\u0007\" = 1\n"), StartsWith("my.toml:14:1: the key ?? is unknown"));
 }
@@ -231,11 +231,12 @@ ClusterFile round_trip(const ClusterFile& cluster) {
 }
 
 TEST(ClusterFile, IsWrittenForPeople) {
-  EXPECT_EQ(write_cluster_file({{2, 2}, kOrdinaryFigures}),
-            "hosts = 2\nranks_per_host = 2\nmemory_bytes_per_second = 16000000000\n\n"
-            "[between_hosts]\nlatency_seconds = 0.0001\nbytes_per_second = 118000000\nmessage_seconds = 0\n"
-            "segment_bytes = 0\n\n[inside_host]\nlatency_seconds = 5e-06\nbytes_per_second = 8500000000\n"
-            "message_seconds = 1.7e-06\nsegment_bytes = 61440\n");
+  EXPECT_EQ(
+      write_cluster_file({{2, 2}, kOrdinaryFigures}),
+      "hosts = 2\nranks_per_host = 2\nmemory_bytes_per_second = 16000000000\n\n"
+      "[between_hosts]\nlatency_seconds = 0.0001\nbytes_per_second = 118000000\nmessage_seconds = 0\n"
+      "segment_bytes = 0\nburst_bytes = 0\n\n[inside_host]\nlatency_seconds = 5e-06\nbytes_per_second = 8500000000\n"
+      "message_seconds = 1.7e-06\nsegment_bytes = 61440\nburst_bytes = 0\n");
   EXPECT_THAT(write_cluster_file({{2, 1, 2}, kOrdinaryFigures}), StartsWith("ranks_per_host = [2, 1, 2]\nmemory"));
 }
 

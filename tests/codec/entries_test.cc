@@ -40,6 +40,26 @@ TEST(Entries, AnIndexOfBothStandsOnceThoughItsValuesCancel) {
   EXPECT_EQ(sum(a, b).indices, std::vector<uint32_t>{7});
 }
 
+// Every length around the blocks that they are looked for in, from none that are zero to all.
+TEST(Entries, NonzeroFindsWhatIsNotZero) {
+  Random random(4);
+  for (size_t n : {0, 1, 7, 2047, 2048, 2049, 10'000}) {
+    for (double share : {0.0, 0.01, 0.5, 1.0}) {
+      std::vector<float> values(n);
+      Entries expected;
+      for (size_t i = 0; i < n; ++i) {
+        values[i] = random.uniform() < share ? static_cast<float>(random.normal()) : (i % 2 == 0 ? 0.0f : -0.0f);
+        if (i % 97 == 96) values[i] = i % 2 == 0 ? INFINITY : 1e-45f;
+        if (values[i] != 0) expected.add(static_cast<uint32_t>(1000 + i), values[i]);
+      }
+      const Entries found = nonzero(values, 1000);
+      EXPECT_EQ(found.indices, expected.indices) << n;
+      EXPECT_EQ(found.values, expected.values) << n;
+    }
+  }
+  EXPECT_EQ(nonzero(std::vector<float>{0, NAN, 0}).indices, std::vector<uint32_t>{1});
+}
+
 // What is kept and what is taken away make what was there, to the bit; what is kept is largest.
 TEST(Entries, NothingIsLostWhereTheLargestAreKept) {
   for (DType dtype : {DType::kFloat32, DType::kFloat16, DType::kBFloat16}) {

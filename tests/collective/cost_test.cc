@@ -128,6 +128,23 @@ TEST_P(Cost, TimeIsTheLedgers) {
   }
 }
 
+// A link that saves up while it is idle: the first round is shorter by a burst, others by what their latency lets it
+// save. The ledger lets each course of a slice have what they share.
+TEST_P(Cost, TimeIsTheLedgersWithBursts) {
+  constexpr Figures kSimulated{{50e-6, 125e6, 0, 0, 8192}, {1e-6, 10e9}, 8e9};
+  for (int members : {2, 3, 4, 6, 8, 16}) {
+    net::sim::Options options = hosts(members);
+    options.between_hosts.burst_bytes = kSimulated.between_hosts.burst_bytes;
+    for (size_t elements : {4'000, 16'000, 62'500, 1'000'000}) {
+      SimJob job(options);
+      const Trial trial{GetParam(), elements, job.size()};
+      run(job, trial);
+      const double seconds = charged(trial, job.comm(0).topology(), kSimulated).seconds();
+      EXPECT_NEAR(seconds / to_seconds(job.loop().now()), 1, 0.2) << trial.text();
+    }
+  }
+}
+
 Plan chosen(OpKind kind, size_t bytes, int members, const Figures& figures = cluster::kOrdinaryFigures) {
   Shape shape;
   shape.kind = kind;

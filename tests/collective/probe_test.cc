@@ -49,6 +49,18 @@ TEST(Probe, FindsWhatTheSimulatedLinksCanDo) {
   }
 }
 
+TEST(Probe, FindsWhatALinkLetsThroughAtOnce) {
+  for (const double burst : {0.0, 2048.0, 16384.0}) {
+    net::sim::Options options;
+    options.ranks_per_host = {1, 1, 2};
+    options.between_hosts = {125e6, std::chrono::microseconds(200), burst};
+    double seconds = 0;
+    const Figures found = probed(options, seconds)[0];
+    EXPECT_NEAR(found.between_hosts.burst_bytes, burst, 512) << burst;  // headers pass at once, too
+    EXPECT_EQ(found.inside_host.burst_bytes, 0);
+  }
+}
+
 TEST(Probe, LeavesWhatItCantMeasure) {
   net::sim::Options options;
   options.ranks_per_host = {1};

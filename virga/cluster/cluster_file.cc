@@ -130,7 +130,7 @@ LinkFigures read_link(const toml::table& file, std::string_view name) {
   const toml::node& node = find(file, name);
   if (!node.is_table()) fail_at(node.source(), "{} must be a table", name);
   const toml::table& table = *node.as_table();
-  require_known(table, {"latency_seconds", "bytes_per_second", "message_seconds", "segment_bytes"});
+  require_known(table, {"latency_seconds", "bytes_per_second", "message_seconds", "segment_bytes", "burst_bytes"});
   LinkFigures link;
   link.latency_seconds = at_least_zero(find(table, "latency_seconds"), "latency_seconds");
   link.bytes_per_second = rate_of(find(table, "bytes_per_second"), "bytes_per_second");
@@ -139,6 +139,9 @@ LinkFigures read_link(const toml::table& file, std::string_view name) {
   }
   if (const toml::node* bytes = table.get("segment_bytes")) {
     link.segment_bytes = at_least_zero(*bytes, "segment_bytes");
+  }
+  if (const toml::node* bytes = table.get("burst_bytes")) {
+    link.burst_bytes = at_least_zero(*bytes, "burst_bytes");
   }
   return link;
 }
@@ -152,8 +155,10 @@ std::string write_hosts(const std::vector<int>& ranks_per_host) {
 }
 
 std::string write_link(std::string_view name, const LinkFigures& link) {
-  return fmt::format("\n[{}]\nlatency_seconds = {}\nbytes_per_second = {}\nmessage_seconds = {}\nsegment_bytes = {}\n",
-                     name, link.latency_seconds, link.bytes_per_second, link.message_seconds, link.segment_bytes);
+  return fmt::format(
+      "\n[{}]\nlatency_seconds = {}\nbytes_per_second = {}\nmessage_seconds = {}\nsegment_bytes = {}\n"
+      "burst_bytes = {}\n",
+      name, link.latency_seconds, link.bytes_per_second, link.message_seconds, link.segment_bytes, link.burst_bytes);
 }
 
 }  // namespace

@@ -8,6 +8,7 @@ struct LinkFigures {
   double bytes_per_second;     // of payload
   double message_seconds = 0;  // for which every message holds the link up, whatever its size
   double segment_bytes = 0;    // a longer message comes in pieces and is put together in memory; 0: none is
+  double burst_bytes = 0;      // pass at once where the link was idle for as long as they take: a shaper's token bucket
 
   bool operator==(const LinkFigures&) const = default;
 };

@@ -1,9 +1,27 @@
 #include "virga/codec/entries.h"
 
+#include <algorithm>
+
 #include "virga/kernel/elementwise.h"
+#include "virga/kernel/table.h"
 #include "virga/kernel/topk.h"
 
 namespace virga::codec {
+
+Entries nonzero(std::span<const float> values, size_t begin) {
+  constexpr size_t kBlock = 2048;
+  uint32_t indices[kBlock + 1];
+  float found[kBlock + 1];
+  Entries entries;
+  for (size_t i = 0; i < values.size(); i += kBlock) {
+    const size_t size = std::min(kBlock, values.size() - i);
+    const auto base = static_cast<uint32_t>(begin + i);
+    const size_t count = kernel::select_table().gather(values.data() + i, 0, base, size, indices, found);
+    entries.indices.insert(entries.indices.end(), indices, indices + count);
+    entries.values.insert(entries.values.end(), found, found + count);
+  }
+  return entries;
+}
 
 Entries sum(const Entries& a, const Entries& b) {
   Entries both;

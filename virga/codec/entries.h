@@ -3,6 +3,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <vector>
 
 #include "virga/base/dtype.h"
@@ -24,6 +25,9 @@ struct Entries {
     values.push_back(value);
   }
 };
+
+// What of the vector is not 0: NaN isn't. Indices count from `begin`.
+Entries nonzero(std::span<const float> values, size_t begin = 0);
 
 // The entries of both; where an index is in both, a + b.
 Entries sum(const Entries& a, const Entries& b);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <utility>
 
 namespace virga::collective {
 namespace {
@@ -129,23 +130,46 @@ void Ledger::work(int given, size_t bytes_touched) {
   round.takes_part[who] = 1;
 }
 
+std::vector<Ledger::Pass> Ledger::passes(const Course& course) const {
+  const double burst = figures_.between_hosts.burst_bytes / figures_.between_hosts.bytes_per_second;
+  std::vector<double> saved(2 * host_bytes_.size(), burst);  // by link between hosts
+  std::vector<Pass> passes;
+  for (const Round& round : course) {
+    Pass pass;
+    pass.links = round.busy.links();
+    for (size_t i = 0; i < saved.size(); ++i) {
+      const double at_once = std::min(saved[i], pass.links[i]);
+      saved[i] -= at_once;
+      pass.links[i] -= at_once;
+    }
+    pass.seconds = round.latency + highest(pass.links) + round.busy.highest_memory();
+    for (size_t i = 0; i < saved.size(); ++i) saved[i] = std::min(burst, saved[i] + pass.seconds - pass.links[i]);
+    passes.push_back(std::move(pass));
+  }
+  return passes;
+}
+
 Ledger::Alone Ledger::alone(const Slice& slice, size_t lanes) const {
   Alone alone;
   Busy busy(layout_);
   std::vector<double> held(layout_.world_size());  // by member: how long it holds a lane
   std::vector<Use> uses(busy.links().size());
+  std::vector<double> waits(uses.size());
   for (const Course& course : slice.courses) {
+    const std::vector<Pass> passes = this->passes(course);
     double seconds = 0, begin = 0;
-    for (const Round& round : course) seconds += round.seconds();
+    for (const Pass& pass : passes) seconds += pass.seconds;
     std::vector<Use> own(uses.size());
-    for (const Round& round : course) {
-      const double took = round.seconds(), rest = seconds - begin - round.busy.highest_link();
-      const std::vector<double> links = round.busy.links();
+    for (size_t r = 0; r < course.size(); ++r) {
+      const auto& [took, links] = passes[r];
+      const double rest = seconds - begin - highest(links);
+      const std::vector<double> carries = course[r].busy.links();
       for (size_t i = 0; i < links.size(); ++i) {
-        if (links[i] > 0) own[i] = {std::min(own[i].before, begin), seconds - begin - links[i], rest};
+        if (carries[i] > 0) own[i] = {std::min(own[i].before, begin), seconds - begin - links[i], rest};
       }
-      for (size_t i = 0; i < held.size(); ++i) held[i] += round.takes_part[i] ? took : 0;
-      busy.add(round.busy);
+      add_each(waits, links);
+      for (size_t i = 0; i < held.size(); ++i) held[i] += course[r].takes_part[i] ? took : 0;
+      busy.add(course[r].busy);
       begin += took;
     }
     for (size_t i = 0; i < uses.size(); ++i) uses[i].join(own[i]);
@@ -154,10 +178,10 @@ Ledger::Alone Ledger::alone(const Slice& slice, size_t lanes) const {
   alone.links = busy.links();
   for (size_t i = 0; i < uses.size(); ++i) {
     if (alone.links[i] == 0) uses[i] = {0, 0, 0};
-    alone.seconds = std::max(alone.seconds, uses[i].before + alone.links[i] + uses[i].rest);
+    alone.seconds = std::max(alone.seconds, uses[i].before + waits[i] + uses[i].rest);
   }
   for (size_t i = 0; i < uses.size(); ++i) {
-    alone.idle.push_back(std::max(0.0, alone.seconds - uses[i].before - alone.links[i] - uses[i].after));
+    alone.idle.push_back(std::max(0.0, alone.seconds - uses[i].before - waits[i] - uses[i].after));
   }
   alone.others = std::max(busy.highest_memory(), highest(held) / static_cast<double>(lanes));
   return alone;

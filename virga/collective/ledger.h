@@ -31,7 +31,8 @@ struct Sent {
 // What several groups or members do at once is entered one after the other, by at_once().
 //
 // Time of a round: the latency, and the busiest link's bytes at its rate, then the longest work. A link is a host's,
-// each way, or a rank's own inside its host. A message above its link's segment costs its receiver a copy. Time of a
+// each way, or a rank's own inside its host. A link between hosts that has been idle carries what it saved up, a burst
+// at most, in no time. A message above its link's segment costs its receiver a copy. Time of a
 // slice: its longest course's rounds; or the time until any course uses a link, what all of them take of it, and the
 // least that any has to do after that, whichever is more. Time of a phase: the first slice; every further slice adds
 // what its busiest link takes, less what that link can carry while it is idle in between in the first slice, or the
@@ -97,13 +98,17 @@ class Ledger {
   };
   struct Round {
     explicit Round(const cluster::Topology& layout) : busy(layout), takes_part(layout.world_size()) {}
-    double seconds() const { return latency + busy.highest_link() + busy.highest_memory(); }
     Busy busy;
     double latency = 0;
     bool sends = false;
     std::vector<char> takes_part;
   };
   using Course = std::vector<Round>;
+  // A round with what links had saved up before it.
+  struct Pass {
+    double seconds = 0;
+    std::vector<double> links;  // for how long each keeps messages waiting
+  };
   struct Slice {
     size_t count = 0;
     std::vector<Course> courses;
@@ -121,12 +126,13 @@ class Ledger {
   // What one slice takes.
   struct Alone {
     double seconds = 0;
-    std::vector<double> links;  // for how long each is busy
+    std::vector<double> links;  // for how long each is busy with what it carries
     std::vector<double> idle;   // for how long each could carry something else, between its first message and its last
     double others = 0;          // what its memory or its lane takes from further slices
   };
 
   Round& here();
+  std::vector<Pass> passes(const Course& course) const;
   int member(int given) const { return members_.empty() ? given : members_[static_cast<size_t>(given)]; }
   Alone alone(const Slice& slice, size_t lanes) const;
   double seconds_of(const Phase& phase) const;

@@ -17,9 +17,9 @@ constexpr uint32_t kInfinity = 0x7f800000u;
 constexpr int32_t kEverything = -1;  // a threshold that every magnitude exceeds
 constexpr size_t kLine = 16;         // floats a cache line: a sample takes whole lines
 constexpr size_t kMaxLines = 4096;
-constexpr size_t kPiece = 2048;        // candidates that are cut before those among them that are dropped are looked at
-constexpr size_t kAhead = 16;          // lines of the sample that are fetched at once
-constexpr size_t kMinSampled = 2048;   // below this many elements a sample costs more than it saves
+constexpr size_t kPiece = 2048;       // candidates that are cut before those among them that are dropped are looked at
+constexpr size_t kAhead = 16;         // lines of the sample that are fetched at once
+constexpr size_t kMinSampled = 2048;  // below this many elements a sample costs more than it saves
 constexpr uint64_t kSampleSeed = 0x7669726761;  // any constant: the sample is the same on every run
 
 bool is_float(DType dtype) { return dtype == DType::kFloat32 || dtype == DType::kFloat16 || dtype == DType::kBFloat16; }

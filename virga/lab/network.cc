@@ -33,19 +33,22 @@ std::string port(int host) { return fmt::format("port{}", host); }
 // The longest queue in front of a link. Large sends travel as packets of up to 64 KiB here, so that a
 // short queue at the switch would drop dozens of segments at once and stall a sender for 200 ms, as
 // no real switch does: of three senders to one host, 20 ms lost packets in every run (up to 30 % of
-// the rate), 100 ms in none.
-constexpr std::string_view kHostQueue = "20ms";
-constexpr std::string_view kSwitchQueue = "100ms";
+// the rate), 100 ms in none. Slow links have no less memory than others.
+constexpr std::uint64_t kHostQueueMilliseconds = 20;
+constexpr std::uint64_t kSwitchQueueMilliseconds = 100;
+constexpr std::uint64_t kShortestQueue = 256 << 10;
 
-// The longest packet, which passes a link at once: what the link carries in 131 us, a whole number of Ethernet's at
-// least. Longer ones cost less of the machine's cores, but what a real link takes its time for would take none.
+// The longest packet, which passes a link at once: what the link carries in 131 us, one of Ethernet's at least. Longer
+// ones cost less of the machine's cores, but what a real link takes its time for would take none.
 std::uint64_t longest_packet(std::uint64_t rate) {
-  return std::clamp<std::uint64_t>(rate / 8 * 131 / 1'000'000, 4096, 65536);
+  return std::clamp<std::uint64_t>(rate / 8 * 131 / 1'000'000, 1536, 65536);
 }
 
-std::string shaping(std::string_view device, std::uint64_t rate, std::string_view queue) {
-  const std::uint64_t burst = longest_packet(rate) + 1024;  // headers are longer than what is cut off of packets
-  return fmt::format("qdisc add dev {} root tbf rate {}bit burst {}b latency {}\n", device, rate, burst, queue);
+std::string shaping(std::string_view device, std::uint64_t rate, std::uint64_t queue_milliseconds) {
+  const std::uint64_t burst =
+      longest_packet(rate) * 17 / 16;  // each of the packets that a long one stands for has headers
+  const std::uint64_t queue = std::max(rate / 8 * queue_milliseconds / 1000, kShortestQueue);
+  return fmt::format("qdisc add dev {} root tbf rate {}bit burst {}b limit {}b\n", device, rate, burst, queue);
 }
 
 // No device may chat by itself (IPv6 neighbour discovery, multicast queries): every byte counted is
@@ -106,8 +109,8 @@ Switch::Switch(const std::vector<Machine>& machines, std::uint64_t rate_bits_per
   for (int host = 0; host < static_cast<int>(machines.size()); ++host) {
     Namespaces const& inside = machines[host].namespaces();
     run_tool({"ip", "-batch", "-"}, &inside, addressing(host, rate_bits_per_second));
-    run_tool({"tc", "-batch", "-"}, &inside, shaping("e0", rate_bits_per_second, kHostQueue));
-    shape_ports += shaping(port(host), rate_bits_per_second, kSwitchQueue);
+    run_tool({"tc", "-batch", "-"}, &inside, shaping("e0", rate_bits_per_second, kHostQueueMilliseconds));
+    shape_ports += shaping(port(host), rate_bits_per_second, kSwitchQueueMilliseconds);
   }
   run_tool({"tc", "-batch", "-"}, &network_, shape_ports);
 }

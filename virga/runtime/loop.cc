@@ -141,11 +141,12 @@ void Loop::idle() {
     fail(ErrorCode::kDeadlineExceeded,
          "the virtual world stands still at {:.6f} s: every task waits and no event is due", to_seconds(clock_.now()));
   }
-  if (!spin()) sleep();
+  if (!spin() && awake_ == 0) sleep();
 }
 
 bool Loop::spin() {
-  if (std::none_of(sources_.begin(), sources_.end(), [](Source* s) { return s->busy(); })) return false;
+  const bool busy = std::any_of(sources_.begin(), sources_.end(), [](Source* s) { return s->busy(); });
+  if (!busy && awake_ == 0) return false;
   Time end = clock_.now() + kSpin;
   if (!timers_.empty()) end = std::min(end, timers_.begin()->first.first);
   do {

@@ -62,6 +62,18 @@ class Loop {
   void add_source(Source& source);
   void remove_source(Source& source);
 
+  // While one lives, the loop waits awake: a sleep may last a millisecond longer than until the next timer.
+  class Awake {
+   public:
+    explicit Awake(Loop& loop) : loop_(loop) { ++loop_.awake_; }
+    ~Awake() { --loop_.awake_; }
+    Awake(const Awake&) = delete;
+    Awake& operator=(const Awake&) = delete;
+
+   private:
+    Loop& loop_;
+  };
+
   // Any thread: runs `callback` on the loop and wakes it.
   void post(std::function<void()> callback);
 
@@ -85,6 +97,7 @@ class Loop {
   std::map<TimerKey, std::function<void()>> timers_;  // ordered by time, then by registration: deterministic
   uint64_t next_timer_ = 0;
   std::vector<Source*> sources_;
+  int awake_ = 0;
   int epoll_ = -1;
   int wake_ = -1;  // eventfd
 

@@ -41,7 +41,7 @@ void keep(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, pat
   for (const Vector& message : messages) payloads.push_back(format.validate(message.span()));
   std::vector<float> sum(format.n());
   add_from_zero(payloads, sum);
-  pack_largest(feedback, format, range.begin, std::move(sum), kept);
+  pack_largest(feedback, format, range.begin, sum, kept);
 }
 
 // Steps 2 and 3.

@@ -93,12 +93,12 @@ std::vector<float> sum_of(const Partial& from, Vector message, const codec::Spar
 
 // What rounding takes off goes to the residual, unless the message is poisoned.
 void pack(codec::ErrorFeedback& feedback, const Partial& to, size_t begin, std::vector<float> sum, Vector message) {
-  if (!to.dense()) return pack_largest(feedback, to.sparse(), begin, std::move(sum), message.span());
+  if (!to.dense()) return pack_largest(feedback, to.sparse(), begin, sum, message.span());
   const bool finite = kernel::all_finite(sum);
   std::vector<float> rounded = sum;
   kernel::round_to(to.sparse().value_dtype(), rounded);
   for (size_t i = 0; i < sum.size(); ++i) sum[i] -= rounded[i];
-  if (!finite || !feedback.give_back(nonzero(sum, begin))) std::ranges::fill(rounded, kNaN);
+  if (!finite || !feedback.give_back(codec::nonzero(sum, begin))) std::ranges::fill(rounded, kNaN);
   to.pack_dense(rounded, message);
 }
 

@@ -4,8 +4,7 @@
 
 #include <limits>
 
-#include "virga/kernel/elementwise.h"
-#include "virga/kernel/topk.h"
+#include "virga/codec/entries.h"
 
 namespace virga::collective {
 namespace {
@@ -41,6 +40,21 @@ Task<void> select_by(Operation& op, const Request& request, Compress compress) {
 
 size_t add_bytes(const Shape& shape, size_t messages) {
   return shape.bytes() + 4 * messages * sparse_format(shape).payload_bytes();
+}
+
+// So many entries: the lowest indices that have none get zeros.
+codec::Entries with_zeros(const codec::Entries& entries, size_t size) {
+  codec::Entries more;
+  size_t missing = size - entries.size(), taken = 0;
+  for (uint32_t index = 0; more.size() < size; ++index) {
+    if (taken < entries.size() && entries.indices[taken] == index) {
+      more.add(index, entries.values[taken++]);
+    } else if (missing > 0) {
+      more.add(index, 0);
+      --missing;
+    }
+  }
+  return more;
 }
 
 }  // namespace
@@ -95,24 +109,15 @@ void charge_select(const Shape& shape, Ledger& ledger) {
   for (int member = 0; member < shape.members(); ++member) ledger.work(member, select_bytes(shape));
 }
 
-codec::Entries nonzero(std::span<const float> values, size_t begin) {
-  codec::Entries entries;
-  for (size_t i = 0; i < values.size(); ++i) {
-    if (values[i] != 0) entries.add(static_cast<uint32_t>(begin + i), values[i]);
-  }
-  return entries;
-}
-
 void pack_largest(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, size_t begin,
-                  std::vector<float> sum, std::span<std::byte> message) {
-  kernel::TopK topk;
-  const kernel::Selection largest = topk.select(sum, format.k());
-  if (!largest.finite) return format.encode_poison(message);
-  std::vector<float> values(largest.values.begin(), largest.values.end());
-  kernel::round_to(format.value_dtype(), values);
-  for (size_t i = 0; i < values.size(); ++i) sum[largest.indices[i]] -= values[i];
-  if (!feedback.give_back(nonzero(sum, begin))) return format.encode_poison(message);
-  format.encode(largest.indices, values, message);
+                  std::span<const float> sum, std::span<std::byte> message) {
+  codec::Entries largest = codec::nonzero(sum);
+  if (largest.size() < format.k()) largest = with_zeros(largest, format.k());
+  std::optional<codec::Entries> rest = codec::keep_largest(largest, format.k(), format.value_dtype());
+  if (!rest) return format.encode_poison(message);
+  for (uint32_t& index : rest->indices) index += static_cast<uint32_t>(begin);
+  if (!feedback.give_back(*rest)) return format.encode_poison(message);
+  format.encode(largest.indices, largest.values, message);
 }
 
 Task<void> add_up(Operation& op, const Request& request, const std::vector<Vector>& messages) {

@@ -46,9 +46,7 @@ void add_from_zero(const std::vector<codec::SparsePayload>& payloads, std::span<
 // out, and what rounding takes off. Where a sum is NaN or Inf, here or in the residual, the message is poisoned and
 // nothing is given back.
 void pack_largest(codec::ErrorFeedback& feedback, const codec::SparseFormat& format, size_t begin,
-                  std::vector<float> sum, std::span<std::byte> message);
-// Those that are not zero, of a part that begins at `begin`.
-codec::Entries nonzero(std::span<const float> values, size_t begin);
+                  std::span<const float> sum, std::span<std::byte> message);
 
 // A whole flat sparse allreduce: select, exchange what was selected by an allgather of bytes, add it up from zero in
 // the order of members.

@@ -146,9 +146,10 @@ void World::transmit_inside(const MessagePtr& message) {
 void World::transmit_between(const MessagePtr& message) {
   const Link& link = options_.between_hosts;
   HostState& host = hosts_[ranks_[message->from].host];
-  const Time start = std::max(host.egress_free, loop_.now());
-  const Time sent = start + time_for(static_cast<double>(message->wire_bytes()), link.bytes_per_second);
-  host.egress_free = sent;
+  const Duration saved = time_for(link.burst_bytes, link.bytes_per_second);
+  const Time due = std::max(host.egress_free, loop_.now());
+  host.egress_free = due + time_for(static_cast<double>(message->wire_bytes()), link.bytes_per_second);
+  const Time start = std::max(due - saved, loop_.now()), sent = std::max(host.egress_free - saved, loop_.now());
   host.bytes_sent += message->wire_bytes();
   const Time head = in_order(*message, start + latency(link));
   loop_.call_at(head, [this, message, sent] { head_arrives(message, sent); });
@@ -158,10 +159,11 @@ void World::transmit_between(const MessagePtr& message) {
 void World::head_arrives(const MessagePtr& message, Time sent) {
   const Link& link = options_.between_hosts;
   HostState& host = hosts_[ranks_[message->to].host];
-  const Time begin = std::max(host.ingress_free, loop_.now());
+  const Duration saved = time_for(link.burst_bytes, link.bytes_per_second);
+  const Time begin = std::max(host.ingress_free, loop_.now()), end = sent + link.latency;
   const Duration body = time_for(static_cast<double>(message->wire_bytes()), link.bytes_per_second);
-  host.ingress_free = std::max(begin + body, sent + link.latency);
-  loop_.call_at(host.ingress_free, [this, message] { deliver(message); });
+  host.ingress_free = std::max(begin + body, end);
+  loop_.call_at(std::max(host.ingress_free - saved, end), [this, message] { deliver(message); });
 }
 
 void World::deliver(const MessagePtr& message) {

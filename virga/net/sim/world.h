@@ -14,10 +14,12 @@ namespace virga::net::sim {
 
 class SimTransport;
 
-// A link is a FIFO server: bytes leave one after the other at the rate, and arrive a latency later.
+// A link is a FIFO server: bytes leave one after the other at the rate, and arrive a latency later. One between hosts
+// may save up for bursts while it is idle, as a token bucket does.
 struct Link {
   double bytes_per_second = 0;
   Duration latency{0};
+  double burst_bytes = 0;
 };
 
 struct Options {
