@@ -31,8 +31,8 @@ cluster::Group group_of(const Comm& comm, const Members& members) {
   return group;
 }
 
-Vector floats(uintptr_t address, size_t elements) {
-  return {reinterpret_cast<void*>(address), elements, DType::kFloat32};
+Vector vector_at(uintptr_t address, size_t elements, DType dtype = DType::kFloat32) {
+  return {reinterpret_cast<void*>(address), elements, dtype};
 }
 net::Buffer bytes_at(uintptr_t address, size_t bytes) { return {reinterpret_cast<std::byte*>(address), bytes}; }
 
@@ -70,13 +70,33 @@ std::unique_ptr<Work> start(const JobHandle& job, py::object memory, Start begin
   return std::make_unique<Work>(job, (*job)->start(std::move(begin)), std::move(memory));
 }
 
-std::unique_ptr<Work> allreduce(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
-                                const std::string& wire, const Members& members, py::object memory) {
-  const DType wire_dtype = strategy::parse_value_dtype(wire);
-  const collective::AllreduceOptions options(mean ? Reduction::kAverage : Reduction::kSum, wire_dtype, "hierarchical");
-  return start(job, std::move(memory), [=](Comm& comm) {
-    return collective::allreduce(comm, group_of(comm, members), floats(address, elements), options);
-  });
+// Of a tensor, by its name.
+DType parse_dtype(const std::string& name) {
+  for (DType dtype :
+       {DType::kFloat32, DType::kFloat64, DType::kFloat16, DType::kBFloat16, DType::kInt32, DType::kInt64}) {
+    if (name == to_string(dtype)) return dtype;
+  }
+  fail(ErrorCode::kInvalidArgument, "'{}' can't be reduced", name);
+}
+
+// Python's names are torch's.
+Reduction parse_reduction(const std::string& name) {
+  if (name == "mean") return Reduction::kAverage;
+  for (Reduction reduction : {Reduction::kSum, Reduction::kMin, Reduction::kMax}) {
+    if (name == net::to_string(reduction)) return reduction;
+  }
+  fail(ErrorCode::kInvalidArgument, "unknown reduction '{}'", name);
+}
+
+// `wire` is for fp32 alone: others travel as they are.
+std::unique_ptr<Work> allreduce(const JobHandle& job, uintptr_t address, size_t elements, const std::string& dtype,
+                                const std::string& reduction, const std::string& wire, const Members& members,
+                                py::object memory) {
+  const Vector vector = vector_at(address, elements, parse_dtype(dtype));
+  collective::AllreduceOptions options(parse_reduction(reduction), "hierarchical");
+  if (vector.dtype == DType::kFloat32) options.wire = strategy::parse_value_dtype(wire);
+  return start(job, std::move(memory),
+               [=](Comm& comm) { return collective::allreduce(comm, group_of(comm, members), vector, options); });
 }
 
 std::unique_ptr<Work> allreduce_sparse(const JobHandle& job, uintptr_t address, size_t elements, bool mean,
@@ -85,7 +105,7 @@ std::unique_ptr<Work> allreduce_sparse(const JobHandle& job, uintptr_t address, 
   const collective::SparseOptions options(density, strategy::parse_value_dtype(value_dtype),
                                           mean ? Reduction::kAverage : Reduction::kSum);
   return start(job, std::move(memory), [=, &selector](Comm& comm) {
-    return collective::sparse_allreduce(comm, group_of(comm, members), floats(address, elements), options, selector,
+    return collective::sparse_allreduce(comm, group_of(comm, members), vector_at(address, elements), options, selector,
                                         members ? "flat" : "hitopk");
   });
 }
@@ -108,10 +128,11 @@ std::unique_ptr<Work> allgather(const JobHandle& job, uintptr_t address, const s
   });
 }
 
-std::unique_ptr<Work> reduce_scatter(const JobHandle& job, uintptr_t address, size_t elements, const Members& members,
-                                     py::object memory) {
-  return start(job, std::move(memory), [=](Comm& comm) {
-    return collective::reduce_scatter(comm, group_of(comm, members), floats(address, elements));
+std::unique_ptr<Work> reduce_scatter(const JobHandle& job, uintptr_t address, size_t elements, const std::string& dtype,
+                                     const std::string& reduction, const Members& members, py::object memory) {
+  const Vector vector = vector_at(address, elements, parse_dtype(dtype));
+  return start(job, std::move(memory), [=, reduction = parse_reduction(reduction)](Comm& comm) {
+    return collective::reduce_scatter(comm, group_of(comm, members), vector, reduction);
   });
 }
 

@@ -129,6 +129,7 @@ TEST(Bench, WrongUseIsNamed) {
   expect_refused({"--bytes", "4 apples"}, "is no size");
   expect_refused({"--bytes", "-4"}, "is no size");
   expect_refused({"--bytes", "8K:4K"}, "sizes go from");
+  expect_refused({"--op", "sparse_allreduce"}, "sparse_allreduce takes an algorithm by its name");
   expect_refused({"--algorithm", "rign"}, "unknown allreduce 'rign'; known are ring");
   expect_refused({"--cluster", "/nonexistent.toml"}, "/nonexistent.toml");
 }

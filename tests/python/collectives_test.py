@@ -32,6 +32,30 @@ def test_allreduce_sums_and_averages_in_place(job):
     assert virga.allreduce(shaped).shape == (2, 3, 4)
 
 
+REDUCTIONS = {"sum": lambda all: all.sum(0), "mean": lambda all: all.sum(0) / len(all),
+              "min": lambda all: all.min(0).values, "max": lambda all: all.max(0).values}
+
+
+@on(ranks=3)
+def test_every_type_and_reduction(job):
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        for op, reduce in REDUCTIONS.items():
+            if op == "mean" and not dtype.is_floating_point:
+                continue
+            # halves are added up in float32 and rounded once a member: whole numbers this small need no rounding
+            every = torch.stack([mine(job, 101, rank=rank) for rank in range(3)]).clamp(-40, 40).double()
+            expected = reduce(every)
+            tensor = every[job.rank].to(dtype)
+            shard = virga.reduce_scatter(tensor, op)
+            assert virga.allreduce(tensor, op).dtype == dtype
+            tolerance = {torch.float16: 2e-3, torch.bfloat16: 2e-2}.get(dtype, 1e-6) if op == "mean" else 0
+            torch.testing.assert_close(tensor.double(), expected, rtol=tolerance, atol=tolerance)
+            begin, end = [(0, 34), (34, 68), (68, 101)][job.rank]
+            assert torch.equal(shard, tensor[begin:end]), (dtype, op)
+    large = virga.allreduce(torch.full((3,), 2**40 + job.rank))
+    assert large.tolist() == [3 * 2**40 + 3] * 3, "int64 went through a float"
+
+
 @on(ranks=3)
 def test_tensors_that_are_not_contiguous(job):
     base = torch.zeros(10, 20)
@@ -200,10 +224,14 @@ def test_what_is_refused_before_anything_is_sent(job):
     whole = torch.zeros(4)
     residual = virga.Residual(4)
     refused = {
-        "float32, not float64": lambda: virga.allreduce(whole.double()),
-        "float32, not int64": lambda: virga.reduce_scatter(whole.long()),
+        "takes float32, float64, .* int64, not bool": lambda: virga.allreduce(whole.bool()),
+        "int64, not complex64": lambda: virga.reduce_scatter(whole.to(torch.complex64)),
+        "float32, not float64": lambda: virga.allreduce_sparse(whole.double(), residual),
+        "no mean of int32": lambda: virga.allreduce(whole.int(), op="mean"),
+        "travel as fp16, not sum of float64": lambda: virga.allreduce(whole.double(), wire="fp16"),
         "not list": lambda: virga.allreduce([1.0]),
-        "sum, mean": lambda: virga.allreduce(whole, op="max"),
+        "sum, mean, min, max": lambda: virga.allreduce(whole, op="prod"),
+        "travel as fp16, not max of float32": lambda: virga.allreduce(whole, op="max", wire="fp16"),
         "fp32": lambda: virga.allreduce(whole, wire="int8"),
         "root 3": lambda: virga.broadcast(whole, root=3),
         "root -1": lambda: virga.broadcast(whole, root=-1),
@@ -231,7 +259,7 @@ def test_what_is_refused_before_anything_is_sent(job):
     for message, call in refused.items():
         with pytest.raises(virga.InvalidArgument, match=message):
             call()
-    for asynchronous in (lambda: virga.allreduce(whole.double(), async_op=True),
+    for asynchronous in (lambda: virga.allreduce(whole.bool(), async_op=True),
                          lambda: virga.broadcast(whole, root=7, async_op=True)):
         with pytest.raises(virga.InvalidArgument):
             asynchronous()
@@ -249,6 +277,7 @@ def disagree():
         "gathered dtype": lambda: virga.allgather(whole.int() if other else whole),
         "sent dtype": lambda: virga.broadcast(whole.int() if other else whole),
         "reduction": lambda: virga.allreduce(whole, op="mean" if other else "sum"),
+        "reduced dtype": lambda: virga.allreduce(whole.int() if other else whole),
         "root": lambda: virga.broadcast(whole, root=job.rank),
     }
     with pytest.raises(virga.Mismatch) as caught:
@@ -257,11 +286,13 @@ def disagree():
     return str(caught.value)
 
 
-@pytest.mark.parametrize("kind", ["gathered shape", "gathered dtype", "sent dtype", "reduction", "root"])
+@pytest.mark.parametrize("kind", ["gathered shape", "gathered dtype", "sent dtype", "reduction", "reduced dtype",
+                                  "root"])
 def test_what_members_disagree_on_is_noticed(kind):
     expected = {
         "root": "root 0 here, 1 there|root 1 here, 0 there",
         "reduction": "reduction sum here, average there|reduction average here, sum there",
+        "reduced dtype": "dtype fp32 here, int32 there|dtype int32 here, fp32 there",
     }.get(kind, r"options \(sizes of parts, [a-z ,]*\) 0x[0-9a-f]+ here, 0x[0-9a-f]+ there")
     for rank in run("disagree", 2, KIND=kind):
         assert rank.status == 0, rank

@@ -81,7 +81,10 @@ const Algorithm& find_algorithm(OpKind kind, std::string_view name) {
   for (const Algorithm* algorithm : algorithms()) {
     if (algorithm->kind == kind && algorithm->name == name) return *algorithm;
   }
-  fail(ErrorCode::kInvalidArgument, "unknown {} '{}'; known are {}", net::to_string(kind), name, known(kind));
+  const std::string_view what = net::to_string(kind);
+  require(!name.empty(), "{} takes an algorithm by its name, since their results differ; known are {}", what,
+          known(kind));
+  fail(ErrorCode::kInvalidArgument, "unknown {} '{}'; known are {}", what, name, known(kind));
 }
 
 double predict(const Algorithm& algorithm, const Shape& shape, const Figures& figures) {

@@ -2,7 +2,8 @@
 on a GPU) go through a contiguous copy on the CPU, pinned where CUDA is there.
 
 All ranks of a group call the same operations in the same order. ``async_op=True`` returns a ``Work`` at once; without
-it the call waits. Floating-point reductions take float32.
+it the call waits. What is reduced is float32, float64, float16, bfloat16, int32 or int64; halves are added up in
+float32.
 """
 
 import operator
@@ -102,10 +103,32 @@ def _require_tensor(tensor: torch.Tensor, what: str) -> None:
         raise invalid(f"{what} takes a dense tensor, not one of {tensor.layout}: give it tensor.to_dense()")
 
 
+# What the library calls the types that it reduces.
+_REDUCED = {torch.float32: "fp32", torch.float64: "fp64", torch.float16: "fp16", torch.bfloat16: "bf16",
+            torch.int32: "int32", torch.int64: "int64"}
+
+
+def _name(dtype: torch.dtype) -> str:
+    return str(dtype).replace("torch.", "")
+
+
 def _require_float32(tensor: torch.Tensor, what: str) -> None:
     _require_tensor(tensor, what)
     if tensor.dtype != torch.float32:
-        raise invalid(f"{what} takes float32, not {str(tensor.dtype).replace('torch.', '')}: convert it first")
+        raise invalid(f"{what} takes float32, not {_name(tensor.dtype)}: convert it first")
+
+
+def _reduced(tensor: torch.Tensor, op: str, what: str) -> str:
+    """The library's name of the tensor's type."""
+    _require_tensor(tensor, what)
+    if tensor.dtype not in _REDUCED:
+        known = ", ".join(_name(dtype) for dtype in _REDUCED)
+        raise invalid(f"{what} takes {known}, not {_name(tensor.dtype)}: convert it first")
+    if not isinstance(op, str) or op not in ("sum", "mean", "min", "max"):
+        raise invalid(f"unknown reduction '{op}'; known are sum, mean, min, max")
+    if op == "mean" and not tensor.dtype.is_floating_point:
+        raise invalid(f"{what} takes no mean of {_name(tensor.dtype)}: whole numbers have none")
+    return _REDUCED[tensor.dtype]
 
 
 def _bytes(tensor: torch.Tensor) -> int:
@@ -155,15 +178,18 @@ def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", grou
 
 def allreduce(tensor: torch.Tensor, op: str = "sum", *, wire: str = "fp32", group: Optional[Group] = None,
               async_op: bool = False) -> Union[torch.Tensor, Work]:
-    """In place: every member ends with the sum (or mean) of all members' tensors, the same bits on all.
+    """In place: every member ends with the sum (``op``: "sum", "mean", "min" or "max") of all members' tensors, element
+    by element, the same bits on all.
 
-    ``tensor``: float32, any shape, the same number of elements on all. ``wire``: what travels between machines, "fp32"
-    or "fp16". Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members disagree.
+    ``tensor``: any shape, the same type and number of elements on all. ``wire``: what travels between machines, "fp32",
+    or for sums and means of float32 "fp16" or "bf16". Raises ``InvalidArgument`` before
+    anything is sent, ``Mismatch`` if members disagree.
     """
-    _require_float32(tensor, "allreduce")
-    mean, wire, members = _mean(op), _text(wire, "wire"), _members(group)
+    dtype, wire, members = _reduced(tensor, op, "allreduce"), _text(wire, "wire"), _members(group)
+    if wire != "fp32" and (dtype != "fp32" or op in ("min", "max")):
+        raise invalid(f"only sums and means of float32 travel as {wire}, not {op} of {_name(tensor.dtype)}")
     core = current().core
-    return _in_place(tensor, lambda t: core.allreduce(t.data_ptr(), t.numel(), mean, wire, members, t), async_op)
+    return _in_place(tensor, lambda t: core.allreduce(t.data_ptr(), t.numel(), dtype, op, wire, members, t), async_op)
 
 
 @overload
@@ -232,26 +258,27 @@ class _ScatteredWork(Work):
 
 
 @overload
-def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None,
+def reduce_scatter(tensor: torch.Tensor, op: str = "sum", *, group: Optional[Group] = None,
                    async_op: Literal[False] = False) -> torch.Tensor: ...
 
 
 @overload
-def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None, async_op: Literal[True]) -> Work: ...
+def reduce_scatter(tensor: torch.Tensor, op: str = "sum", *, group: Optional[Group] = None,
+                   async_op: Literal[True]) -> Work: ...
 
 
-def reduce_scatter(tensor: torch.Tensor, *, group: Optional[Group] = None,
+def reduce_scatter(tensor: torch.Tensor, op: str = "sum", *, group: Optional[Group] = None,
                    async_op: bool = False) -> Union[torch.Tensor, Work]:
-    """Sums the members' tensors and returns this member's shard of the sum, flat. ``tensor``: float32, the same number
-    of elements on all; shards are contiguous and differ by one element at most, the first ones are the larger. The
-    input is unchanged. Raises ``InvalidArgument`` before anything is sent, ``Mismatch`` if members disagree."""
-    _require_float32(tensor, "reduce_scatter")
+    """Sums the members' tensors and returns this member's shard of the sum, flat. ``op``, types and errors as in
+    ``allreduce``; shards are contiguous and differ by one element at most, the first ones are the larger. The input is
+    unchanged."""
+    dtype = _reduced(tensor, op, "reduce_scatter")
     members = _members(group)
     me = current().rank if members is None else members.index(current().rank)
     base, extra = divmod(tensor.numel(), _size(group))
     begin = base * me + min(me, extra)
     memory = stage(tensor).clone()
-    core = current().core.reduce_scatter(memory.data_ptr(), memory.numel(), members, memory)
+    core = current().core.reduce_scatter(memory.data_ptr(), memory.numel(), dtype, op, members, memory)
     work = _ScatteredWork(core, memory, begin, begin + base + (1 if me < extra else 0), tensor.device)
     return work if async_op else work.wait()
 

@@ -57,4 +57,5 @@ class RecallProbe:
         return {"recall": hits / asked, "density_reached": float(reached.sum()) / self._flat.numel()}
 
     def _allreduce(self, tensor: torch.Tensor, mean: bool) -> None:
-        self._job.core.allreduce(tensor.data_ptr(), tensor.numel(), mean, "fp32", None, tensor).wait()
+        op = "mean" if mean else "sum"
+        self._job.core.allreduce(tensor.data_ptr(), tensor.numel(), "fp32", op, "fp32", None, tensor).wait()

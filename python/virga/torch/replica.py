@@ -239,7 +239,7 @@ class Replica:
         """Tells all ranks whether this one has a batch; the tensor then says it of every rank."""
         flags = torch.zeros(self._job.world_size)
         flags[self._job.rank] = float(active)
-        work = self._job.core.allreduce(flags.data_ptr(), flags.numel(), False, "fp32", None, flags)
+        work = self._job.core.allreduce(flags.data_ptr(), flags.numel(), "fp32", "sum", "fp32", None, flags)
         return work, flags
 
     def _take_part_until_all_have_left(self) -> None:
